@@ -25,7 +25,7 @@ from sumosurv import PaperSumoNet, Surv, check_outcome
 from sumosurv.fitting.plan import FitPlan
 from sumosurv.networks import Inputs, Observed, Rows, Table
 from sumosurv.training.batches import Member, TableBatches
-from sumosurv.training.step import TrainingStep, captured
+from sumosurv.training.step import TrainingStep, as_cuda_graph
 
 COLUMNS = ("case", "who", "networks", "batch", "step_ms", "per_network_ms", "floor_ms", "epoch_s")
 
@@ -45,7 +45,7 @@ def training_step(X, y, members, batch, device, **settings):
     learned = plan.learn(model._read(X[:10_000], y[:10_000]))
     seeds, on = np.arange(members), torch.device(device)
     network = plan.build(learned, seeds).to(on)
-    scaled = check_outcome(y).on_clock(unit=y["time"].max())
+    scaled = check_outcome(y).on_time_scale(unit=y["time"].max())
     table = Table(Inputs(torch.from_numpy(X), torch.zeros(len(X), 0, dtype=torch.long)), Observed.of(scaled)).to(on)
     every = np.arange(len(X))
     rows = Rows.of([every] * members).to(on)
@@ -54,7 +54,7 @@ def training_step(X, y, members, batch, device, **settings):
     step = TrainingStep(network, batches, own, max_epochs=10_000)
     network.train()
     step.load(next(batches.epoch(0)))
-    return step, (captured(step) if device == "cuda" else step), batches
+    return step, (as_cuda_graph(step) if device == "cuda" else step), batches
 
 
 def step_floor(limits, step, batch, members):

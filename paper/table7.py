@@ -299,7 +299,7 @@ def _predict_all_times(model: Any, part: Part, times: np.ndarray) -> Callable[[]
     inputs = _inputs(model, part.X)
     predict = _blocks(model, _inputs(model, part.X_test), times)
 
-    scaled = check_outcome(part.y).on_clock(unit=model.time_unit_)
+    scaled = check_outcome(part.y).on_time_scale(unit=model.time_unit_)
     outcome = Observed.of(scaled, torch.float64).to(inputs.numeric.device)
 
     def both() -> None:

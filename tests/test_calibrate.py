@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sumosurv import FineGray, KaplanMeier, Surv, aalen_johansen, check_outcome, kaplan_meier
+from sumosurv import CoxPH, FineGray, KaplanMeier, Surv, aalen_johansen, check_outcome, kaplan_meier
 from sumosurv.calibrate import smooth_calibration
 from sumosurv.distributions import CauseMixture, Weibull
 
@@ -104,7 +104,7 @@ def test_one_of_several_causes_is_regressed_by_fine_and_gray():
     assert found.ici < 0.06
     any_cause = smooth_calibration(d, y, T0)
     assert any_cause.predicted == pytest.approx(d.cdf(T0))
-    with pytest.raises(ValueError, match="cause=1 needs a distribution with 2 causes"):
+    with pytest.raises(ValueError, match=r"cause=1 needs .* 2 causes"):
         smooth_calibration(d.cause(1), y, T0, cause=1)
 
 
@@ -154,9 +154,9 @@ def test_what_is_refused():
     ):
         with pytest.raises(ValueError, match=message):
             smooth_calibration(d, y, T0, **options)
-    with pytest.raises(ValueError, match="time must be a positive number; got 0"):
+    with pytest.raises(ValueError, match=r"time .* positive .*; got 0"):
         smooth_calibration(d, y, 0.0)
-    with pytest.raises(ValueError, match=r"400 predicted risks at time 1e-09 are 0 or 1.*group_calibration"):
+    with pytest.raises(ValueError, match=r"400 .* 1e-09 .*group_calibration"):
         smooth_calibration(KaplanMeier().fit(scale[:, None], y).predict_distribution(scale[:, None]), y, 1e-9)
     with pytest.raises(ValueError, match="interval-censored"):
         smooth_calibration(d[:2], Surv.interval([0.0, 1.0], [1.0, 2.0]), T0)
@@ -170,7 +170,7 @@ def test_a_time_that_nobody_reaches_is_refused():
     scale, y = sample()
     last = y["time"].max()
     assert np.isfinite(smooth_calibration(Weibull(scale, 1.4), y, 0.9 * last).ici)
-    with pytest.raises(ValueError, match=f"Nobody is followed up to time .*: the last time is {last:g}"):
+    with pytest.raises(ValueError, match=f"Nobody .* last time is {last:g}"):
         smooth_calibration(Weibull(scale, 1.4), y, 1.1 * last)
 
 
@@ -208,7 +208,7 @@ def test_few_events_are_reported_once_and_not_by_resample():
     risk = np.concatenate([np.linspace(0.05, 0.3, 30), np.linspace(0.6, 0.8, 4)])
     d = Weibull(-1.0 / np.log1p(-risk), 1.0)
     apart = Surv.from_arrays(np.arange(34) >= 30, np.where(np.arange(34) >= 30, 0.5, 2.0))
-    with pytest.warns(UserWarning, match="Too few events for a calibration curve at time 1") as told:
+    with pytest.warns(UserWarning, match=r"Too few events .* at time 1") as told:
         smooth_calibration(d, apart, 1.0, n_bootstrap=5, random_state=0)
     assert len(told) == 1
     assert told[0].filename == __file__
@@ -216,3 +216,32 @@ def test_few_events_are_reported_once_and_not_by_resample():
     mixed = Surv.from_arrays(event, np.where(event, 0.5 + 0.01 * np.arange(34), 2.0))
     found = smooth_calibration(d, mixed, 1.0, n_bootstrap=30, random_state=0)  # warnings are errors
     assert found.ici_interval[0] <= found.ici <= found.ici_interval[1]
+
+
+@pytest.mark.parametrize("cause", [None, 1])
+def test_limits_are_those_of_regressions_on_resampled_rows(cause):
+    """Each resample is fitted by the public estimator to the rows as often as they were drawn."""
+    scale, y = sample(150, seed=1)
+    rng = np.random.default_rng(2)
+    d = Weibull(0.8 * scale, 1.4)
+    if cause is not None:
+        y = Surv.from_arrays(np.where(y["event"], rng.integers(1, 3, len(y)), 0), y["time"])
+        d = CauseMixture(np.log(np.full((len(y), 2), 0.5)), [d, Weibull(scale, 1.0)])
+    found = smooth_calibration(d, y, T0, cause=cause, n_bootstrap=9, random_state=3)
+    late, code = y["time"] > T0, y["event"]
+    columns = harrell_spline(np.log(-(d if cause is None else d.cause(cause)).log_survival(T0)), (0.1, 0.5, 0.9))
+    ends = [np.argmin(found.predicted), np.argmax(found.predicted)]
+    draws, rng = [], np.random.default_rng(3)
+    for _ in range(9):
+        drawn = rng.integers(len(y), size=len(y))
+        again = Surv.from_arrays(np.where(late, 0, code)[drawn].astype(code.dtype), np.minimum(y["time"], T0)[drawn])
+        if cause is None:
+            draws.append(CoxPH().fit(columns[drawn], again).predict_distribution(columns[ends]).cdf(T0))
+            continue
+        model = FineGray().fit(columns[drawn], again)
+        baseline = model.baselines_[0][1][-1]
+        draws.append(-np.expm1(-baseline * np.exp(model.log_risk(columns[ends])[:, 0])))
+    low, high = np.quantile(draws, [0.025, 0.975], axis=0)
+    curve = found.curve[[0, -1]]  # limits are extended to it
+    np.testing.assert_allclose(found.lower[[0, -1]], np.minimum(low, curve), rtol=1e-5)
+    np.testing.assert_allclose(found.upper[[0, -1]], np.maximum(high, curve), rtol=1e-5)

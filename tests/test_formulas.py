@@ -180,9 +180,7 @@ def test_new_rows_use_what_was_learned():
     one = formula.matrix(DATA.iloc[[7]])
     np.testing.assert_array_equal(one, formula.matrix(DATA)[[7]])
     for column, level in (("stage", "IV"), ("grade", 9)):
-        with pytest.raises(
-            ValueError, match=rf"'{column}' has the level {level!r} in row 0, which no training row has"
-        ):
+        with pytest.raises(ValueError, match=rf"'{column}' .*{level!r} in row 0, .* training"):
             formula.matrix(DATA.iloc[[7]].assign(**{column: [level]}))
 
 

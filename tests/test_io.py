@@ -380,7 +380,7 @@ def test_files_that_do_not_fit_together(path, tmp_path, change, message):
 
 def test_what_cannot_be_saved_says_so(tmp_path):
     frame = pd.DataFrame({"x": pd.Categorical(pd.to_datetime(["2020-01-01", "2021-01-01"] * 10))})
-    with pytest.raises(ValueError, match=r"Column 'x' has levels of type Timestamp.*astype\(str\)"):
+    with pytest.raises(ValueError, match=r"'x' .* Timestamp.*astype\(str\)"):
         SumoNet(**SMALL).fit(frame, Y[:20])
     model = SumoNet(**SMALL).fit(frame.astype(str).astype("category"), Y[:20]).set_params(device=3j)
     with pytest.raises(TypeError, match="cannot be saved"):

@@ -44,7 +44,7 @@ def test_codes_do_not_depend_on_how_levels_are_written(trained_on):
     train, new = (text, numbers) if trained_on == "text" else (numbers, text)
     fitted = Preprocessor().fit(train)
     expected = fitted.transform(train).codes
-    with pytest.warns(UserWarning, match=r"'grade': 5 of 5 values are spelled differently") as told:
+    with pytest.warns(UserWarning, match=r"'grade': 5 of 5 .* spelled") as told:
         found = read(fitted, new).codes
     assert found.tolist() == expected.tolist()
     assert len(told) == 1
@@ -67,7 +67,7 @@ def test_predictions_of_a_csv_equal_those_of_the_table_it_was_written_from():
     model = LogNormalNet(n_members=1, max_epochs=3, random_state=0).fit(X, (time, np.ones(80)))
     read = pd.read_csv(io.StringIO(X.to_csv(index=False)))
     read["sex"] = read["sex"].astype("category")
-    with pytest.warns(UserWarning, match="80 of 80 values are spelled differently"):
+    with pytest.warns(UserWarning, match="80 of 80 values are spelled"):
         found = model.predict_median(read)
     np.testing.assert_array_equal(found, model.predict_median(X))
     with warnings.catch_warnings():

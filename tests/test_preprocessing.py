@@ -158,7 +158,7 @@ def test_unseen_and_missing_levels():
     assert codes.tolist() == [[0, 0], [0, 1]]  # x had no missing values to learn from: as good as unseen
     mixed = Preprocessor().fit(pd.DataFrame({"x": [1, "1", 2.5, True]}, dtype=object))
     assert mixed.levels == [5]  # 1 and True are one value to Python
-    with pytest.warns(UserWarning, match="Column 'x': 1 of 2 values were not seen in training"):
+    with pytest.warns(UserWarning, match="'x': 1 of 2 values were not seen"):
         assert read(mixed, pd.DataFrame({"x": ["1", "3"]}, dtype=object)).codes[1, 0] == 0
 
 
@@ -236,7 +236,7 @@ MONTHS = ["2021-{:02d}", "{:02d}/2021"]
 def test_dates_as_text_are_refused(text):
     numbers = range(1, 13) if text in MONTHS else range(1, 24)
     column = [text.format(number) for number in numbers]
-    with pytest.raises(ValueError, match="Column 'x' holds dates or times as text"):
+    with pytest.raises(ValueError, match="'x' holds dates or times"):
         Preprocessor().fit(pd.DataFrame({"x": column * 2}))
     Preprocessor().fit(pd.DataFrame({"x": pd.Categorical(column)}))  # as it was asked for
 
@@ -251,17 +251,17 @@ def test_decimal_numbers_of_databases_are_numbers():
 
 
 def test_objects_that_are_neither_text_nor_numbers():
-    with pytest.raises(TypeError, match="Column 'x': argument must be a string or a real number, not 'dict'"):
+    with pytest.raises(TypeError, match=r"'x': .* real number, not 'dict'"):
         Preprocessor().fit(pd.DataFrame({"x": [{}, {}]}))
 
 
 def test_a_numeric_column_that_became_text():
     fitted = Preprocessor().fit(NUMBERS)
-    with pytest.raises(ValueError, match=r"Column 'a' was numeric in training and now holds '4o'"):
+    with pytest.raises(ValueError, match=r"'a' was numeric .* holds '4o'"):
         fitted.transform(pd.DataFrame({"a": [1.0, "4o"], "b": 1.0, "c": 1}))
-    with pytest.raises(ValueError, match=r"Column 'a' was numeric in training and now holds 'high'"):
+    with pytest.raises(ValueError, match=r"'a' was numeric .* holds 'high'"):
         fitted.transform(pd.DataFrame({"a": ["high"], "b": [1.0], "c": [1]}))
-    with pytest.raises(ValueError, match="Column 'b' contains infinity in rows 0"):
+    with pytest.raises(ValueError, match=r"'b' .*infinity in rows 0"):
         fitted.transform(pd.DataFrame({"a": [1.0], "b": [-np.inf], "c": [1]}))
 
 
@@ -299,9 +299,9 @@ def test_names_and_order_are_checked_at_prediction():
     model = SumoNet(**NETWORKS).fit(X, y)
     assert model.feature_names_in_.tolist() == ["a", "b", "c"]
     assert model.n_features_in_ == 3
-    with pytest.raises(ValueError, match="should match those that were passed during fit"):
+    with pytest.raises(ValueError, match=r"should match .* during fit"):
         model.predict(X.rename(columns={"a": "z"}))
-    with pytest.raises(ValueError, match="must be in the same order as they were in fit"):
+    with pytest.raises(ValueError, match=r"in the same order .* in fit"):
         model.predict(X[["b", "a", "c"]])
     with pytest.raises(ValueError, match="missing"):
         model.predict(X[["a", "b"]])
@@ -318,13 +318,11 @@ def test_an_odd_frame_goes_all_the_way_through():
         text=pd.array(["u", None] * 60, "string"),
         lot=[f"lot{i}" for i in range(120)],
     )
-    with pytest.warns(UserWarning, match="Column 'lot' has a different category in each of its 120 rows"):
+    with pytest.warns(UserWarning, match=r"'lot' .* category .* 120 rows"):
         model = SumoNet(**NETWORKS).fit(X, y)
     new = X.head(5).copy()
     new["b"] = ["never seen", None, "x", "y", "x"]
-    with pytest.warns(
-        UserWarning, match=r"Column 'b': 2 of 5 values were not seen in training \('never seen', missing\)"
-    ):
+    with pytest.warns(UserWarning, match=r"'b': 2 of 5 .*'never seen', missing"):
         assert np.isfinite(model.predict(new)).all()
     with pytest.warns(UserWarning, match="Column 'b': 2 of 5 values"):
         assert np.isfinite(model.predict_mean(new)).all()
@@ -358,7 +356,7 @@ def test_integer_column_names_are_checked_too():
 def test_a_column_coded_in_another_way_is_named():
     frame = pd.DataFrame({"g": ["a", "b"] * 10})
     fitted = Preprocessor().fit(frame)
-    with pytest.warns(UserWarning, match=r"'g': 20 of 20 values were not seen .* \('A', 'B'\) .* 'a', 'b'"):
+    with pytest.warns(UserWarning, match=r"'g': 20 of 20 .*'A', 'B'.* 'a', 'b'"):
         read(fitted, pd.DataFrame({"g": ["A", "B"] * 10}))
 
 
@@ -372,7 +370,7 @@ def test_unseen_levels_are_told_once_per_column_whatever_the_number_of_rows():
     assert len(caught) == 1
     assert "Column 'b': 3 of 48,000 values were not seen in training ('p', 'q')" in str(caught[0].message)
     mixture = SurvivalMixture.of([model, SumoNet(**NETWORKS).fit(X, y)])
-    with pytest.warns(UserWarning, match="Column 'b': 1 of 1 values were not seen") as caught:
+    with pytest.warns(UserWarning, match="'b': 1 of 1 values were not seen") as caught:
         mixture.predict(many.head(1))
     assert len(caught) == 1
 
@@ -421,7 +419,7 @@ def test_names_of_categories_are_left_alone(column):
 def test_columns_of_one_name_are_refused():
     X, y = example()
     twice = pd.concat([X, X[["a"]]], axis=1)
-    with pytest.raises(ValueError, match="X has two columns named 'a'; rename one"):
+    with pytest.raises(ValueError, match="two columns named 'a'; rename"):
         SumoNet(**NETWORKS).fit(twice, y)
 
 

@@ -180,7 +180,7 @@ def test_errors_of_merge(changed: dict[str, Any], options: dict[str, Any], facts
 
 
 def test_a_table_must_be_a_frame() -> None:
-    with pytest.raises(TypeError, match=r"counts\['n'\] must be a DataFrame; got dict"):
+    with pytest.raises(TypeError, match=r"counts\['n'\] .*DataFrame; got dict"):
         spells.merge(PATIENTS, **ROLES, counts={"n": {"who": ["a"], "time": [1.0]}})
 
 
@@ -313,7 +313,7 @@ def test_rows_hold_what_a_direct_search_finds(
 def test_codes_of_r_are_not_taken_for_causes_without_a_word() -> None:
     patients = pd.DataFrame({"id": [1, 2], "end": [3.0, 4.0], "died": [2, 1]})
     visits = pd.DataFrame({"id": [1], "time": [1.0], "x": [0.5]})
-    with pytest.warns(UserWarning, match="'died' holds 1 and 2 and no 0 .* pass died == 2"):
+    with pytest.warns(UserWarning, match=r"'died' .*1 and 2 .*died == 2"):
         spells.merge(patients, id="id", stop="end", event="died", covariates=visits)
 
 

@@ -78,11 +78,11 @@ def test_a_line_of_blanks_does_not_become_a_row(tmp_path):
     path.write_text("\na,b\n1,2\n  \n\n3,4\n\t\n", encoding="utf-8")
     assert read_table(path).to_numpy().tolist() == [[1, 2], [3, 4]]
     path.write_text('a,b\n1,2\n" "\n', encoding="utf-8")  # pandas: a row of missing values
-    with pytest.raises(ValueError, match=r"has 1 rows with fields, but would be read as 2; remove lines"):
+    with pytest.raises(ValueError, match=r"1 rows .* as 2; remove lines"):
         read_table(path)
     for blank in ("\u00a0", "\f"):
         path.write_text(f"a,b\n1,2\n{blank}\n", encoding="utf-8")
-        with pytest.raises(ValueError, match=r"Line 3 of .* has 1 fields and the header 2"):
+        with pytest.raises(ValueError, match=r"Line 3 .* 1 fields .*header 2"):
             read_table(path)
 
 
@@ -126,7 +126,7 @@ def test_a_zip_of_several_files(tmp_path):
     with zipfile.ZipFile(tmp_path / "t.zip", "w") as archive:
         archive.writestr("one.csv", GOOD)
         archive.writestr("two.csv", GOOD)
-    with pytest.raises(ValueError, match=r"t\.zip holds 2 files; give one that holds a single table"):
+    with pytest.raises(ValueError, match=r"t\.zip holds 2 files; .* single"):
         read_table(tmp_path / "t.zip")
 
 
@@ -134,7 +134,7 @@ def test_standard_input_and_pipes(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO(GOOD))
     pd.testing.assert_frame_equal(read_table(Path("-")), FRAME)
     monkeypatch.setattr("sys.stdin", io.StringIO("a,b\n1\n"))
-    with pytest.raises(ValueError, match="Line 2 of standard input has 1 fields"):
+    with pytest.raises(ValueError, match=r"Line 2 of standard input .*1 field"):
         read_table(Path("-"))
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -146,9 +146,9 @@ def test_standard_input_and_pipes(tmp_path, monkeypatch):
 
 def test_files_of_another_kind(tmp_path):
     (tmp_path / "t.csv").write_bytes(b"a,b\n\xff\xfe,1\n")
-    with pytest.raises(ValueError, match=r"t\.csv cannot be read as CSV: save it as UTF-8"):
+    with pytest.raises(ValueError, match=r"t\.csv .* save it as UTF-8"):
         read_table(tmp_path / "t.csv")
-    with pytest.raises(ValueError, match=r"t\.parquet cannot be read as Parquet"):
+    with pytest.raises(ValueError, match=r"t\.parquet .*as Parquet"):
         read_table(written(tmp_path, GOOD, "t.parquet"))
     with pytest.raises(FileNotFoundError, match="There is no file"):
         read_table(tmp_path / "nothing.csv")

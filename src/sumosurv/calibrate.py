@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.exceptions import ConvergenceWarning
 
 from sumosurv.confidence import check_level, check_resamples, resampled_limits, shrinkage
 from sumosurv.distributions import SurvivalDistribution
-from sumosurv.estimators import CoxPH, FineGray
+from sumosurv.estimators.basis import Basis
+from sumosurv.estimators.fine_gray import SubdistributionLikelihood
+from sumosurv.estimators.partial_likelihood import PartialLikelihood, ever_at_risk
+from sumosurv.estimators.regression import Maximum, is_separated, maximise
 from sumosurv.nonparametric import aalen_johansen, refuse_intervals, resampler
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.preprocessing.columns import quantiles
@@ -29,6 +30,7 @@ _PLACES = {  # of knots among the predictions (Harrell 2015, table 2.3)
     5: (0.05, 0.275, 0.5, 0.725, 0.95),
 }
 _GRID = 51
+_MOST_STEPS, _CONVERGED = 100, 1e-16  # of Newton's method
 
 
 @dataclass(frozen=True, repr=False)
@@ -109,14 +111,14 @@ def smooth_calibration(
         The horizon t₀.
     cause : int, optional
         The cause, counted from one; any cause by default.
-    knots : {3, 4, 5}
+    knots : {3, 4, 5}, default 3
         Number of knots of the spline, at Harrell's quantiles of the predictions; fewer if these coincide.
-    censor_at_time : bool
+    censor_at_time : bool, default True
         End follow-up at t₀, so that later times, at which hazards may no longer be proportional, have no influence.
         If False, the whole follow-up is used, as in Austin et al.
-    level : float
+    level : float, default 0.95
         Confidence level of the limits.
-    n_bootstrap : int
+    n_bootstrap : int, default 0
         Number of resamples of the subjects for the limits, each with its own regression; 0 for no limits.
     random_state : int, Generator or None
         Seed of the resamples.
@@ -169,7 +171,8 @@ def smooth_calibration(
     predicted = -np.expm1(-np.exp(scale))
     smoother = _Smoother(outcome, scale, float(time), cause, knots, censor_at_time)
     places = smoother.places()
-    observed, curve = smoother(outcome.weights, scale, places)
+    columns = smoother.columns(scale), smoother.columns(places)
+    observed, curve = smoother(outcome.weights, *columns)
     if smoother.separated:
         warn_user(
             f"Too few events for a calibration curve at time {float(time):g}: some predicted risks separate all events "
@@ -182,7 +185,7 @@ def smooth_calibration(
     if n_bootstrap:
         draw, rng = resampler(outcome), np.random.default_rng(random_state)
         drawn = [draw(rng) for _ in range(n_bootstrap)]
-        again, curves = zip(*(smoother(weights, scale, places) for weights in drawn))
+        again, curves = zip(*(smoother(weights, *columns) for weights in drawn))
         lower, upper = resampled_limits(np.stack(curves), curve, level)
         noise = np.stack(again) - observed
         square = np.average(distance**2, weights=outcome.weight)
@@ -212,11 +215,19 @@ class _Smoother:
             late = outcome.time > time
             code = None if outcome.cause is None else np.where(late, 0, outcome.cause)
             outcome = replace(outcome, event=outcome.event & ~late, time=np.minimum(outcome.time, time), cause=code)
-        self.rows = np.flatnonzero((outcome.entry < outcome.time) if outcome.entry is not None else outcome.time >= 0)
-        self.outcome, self.time, self.scale = outcome, time, scale
+        rows = (outcome.entry < outcome.time) if outcome.entry is not None else outcome.time >= 0
+        if outcome.cause is None:
+            rows &= ever_at_risk(outcome)
+        self.outcome, self.time, self.scale, self.rows = outcome, time, scale, np.flatnonzero(rows)
         self.knots = np.unique(quantiles(scale, _PLACES[knots], outcome.weight))
         self.flat = scale.max() - scale.min() <= 1e-9  # all predictions are the same
-        self.separated = False  # whether the likelihood of the latest regression has no maximum
+        splines = _spline(scale[self.rows], self.knots)
+        self.centre, self.basis = splines.mean(axis=0), Basis(splines)  # redundant columns are left out
+        self.start = np.zeros(len(self.basis.kept))  # the coefficients from which Newton's method starts
+        found = None if self.flat else self._fit(self._counted(outcome.weights))
+        self.separated = found is not None and is_separated(found[1], self.basis.columns)
+        if found is not None and not self.separated:
+            self.start = found[1].parameters
 
     def places(self) -> Array:
         """Return where the curve is drawn: evenly, and at quantiles of the predictions."""
@@ -225,20 +236,40 @@ class _Smoother:
         even = np.linspace(self.scale.min(), self.scale.max(), _GRID)
         return np.unique(np.append(even, quantiles(self.scale, np.linspace(0, 1, _GRID), self.outcome.weight)))
 
+    def columns(self, z: Array) -> Array:
+        """Return the columns of the regression at some predictions, given as log(-log(1 - F))."""
+        return np.asarray((_spline(z, self.knots) - self.centre)[:, self.basis.kept] @ self.basis.transform)
+
     def __call__(self, weights: Array, *places: Array) -> list[Array]:
-        """Return the observed risk at some predictions, given as log(-log(1 - F))."""
-        counted = self.rows[weights[self.rows] > 0]
-        outcome = replace(self.outcome[counted], weight=weights[counted], group=None)
+        """Return the observed risk at some predictions, given by their columns."""
+        counted, outcome = self._counted(weights)
         if self.flat:
-            found = float(aalen_johansen(outcome).cumulative_incidence(self.time)[0, 0])
-            return [np.full(len(z), found) for z in places]
-        model = CoxPH() if outcome.cause is None else FineGray()
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Columns left out", UserWarning)  # few predictions differ
-            warnings.simplefilter("ignore", ConvergenceWarning)  # it names columns of the spline
-            model.fit(_spline(self.scale[counted], self.knots), outcome)
-        self.separated = bool(np.isinf(np.atleast_2d(model.standard_errors_)[0]).any())
-        return [model.predict_cumulative_incidence(_spline(z, self.knots), [self.time])[:, 0, 0] for z in places]
+            risk = float(aalen_johansen(outcome).cumulative_incidence(self.time)[0, 0])
+            return [np.full(len(columns), risk) for columns in places]
+        found = self._fit((counted, outcome))
+        if found is None:
+            return [np.zeros(len(columns)) for columns in places]
+        likelihood, beta = found[0], found[1].parameters
+        with np.errstate(divide="ignore"):
+            log_hazard = np.log(likelihood.cumulative_hazard(beta, self.time))
+        hazards = (np.exp(np.clip(log_hazard + columns @ beta, -700.0, 700.0)) for columns in places)
+        return [-np.expm1(-hazard) for hazard in hazards]
+
+    def _counted(self, weights: Array) -> tuple[npt.NDArray[np.bool_], Outcome]:
+        """Return which of the rows of the regression have a weight, and their outcome."""
+        counted = weights[self.rows] > 0
+        rows = self.rows[counted]
+        return counted, replace(self.outcome[rows], weight=weights[rows], group=None)
+
+    def _fit(self, rows: tuple[npt.NDArray[np.bool_], Outcome]) -> tuple[Any, Maximum] | None:
+        """Return the likelihood and its maximum; None if there is no event."""
+        counted, outcome = rows
+        own = outcome.event if outcome.cause is None else outcome.cause == 1
+        if not (own & (outcome.time <= self.time)).any():
+            return None
+        x, cox = self.basis.columns[counted], outcome.cause is None
+        likelihood = PartialLikelihood(x, outcome, "efron") if cox else SubdistributionLikelihood(x, outcome, 1)
+        return likelihood, maximise(likelihood, self.start, np.zeros_like(self.start), _MOST_STEPS, _CONVERGED)
 
 
 def _spline(z: Array, knots: Array) -> Array:

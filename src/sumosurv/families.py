@@ -1,7 +1,7 @@
 r"""The formulas of the distribution families: log S, log f and log λ from parameters and times.
 
-Each formula is a pure function of tensors that broadcast against each other. It makes no decision on a value, is valid
-at every time from zero to infinity, and can be differentiated twice with respect to its parameters. Networks are
+Each formula is a pure function of tensors that broadcast against each other. It has no value-dependent control flow, is
+valid at every time from zero to infinity, and can be differentiated twice with respect to its parameters. Networks are
 trained on these functions, `sumosurv.distributions` wraps them, and exported models are traced through them.
 """
 
@@ -82,16 +82,16 @@ def normal(mean: Tensor, log_sd: Tensor, t: Tensor) -> LogTerms:
 def gompertz(log_level: Tensor, rate: Tensor, t: Tensor, centre: Tensor | float = 0.0) -> LogTerms:
     r"""Return the terms of λ(t) = level · exp(rate · (t - centre)); the level is the hazard at the centre.
 
-    With a negative rate S does not fall to zero.
+    With a negative rate, S does not go to zero.
     """
     log_hazard, growth = log_level + rate * (t - centre), rate * t
     falls = rate < 0
-    largest = torch.where(falls, log_level - rate * centre, log_hazard)  # of the log-hazard from zero to t
+    largest = torch.where(falls, log_level - rate * centre, log_hazard)  # largest log-hazard from zero to t
     change = torch.where(falls, -growth, growth).clamp_max(torch.finfo(t.dtype).max)  # finite: 0 · inf would be NaN
     cumulative = t * torch.exp(largest) * _mean_decay(change)
     limit = torch.where(falls, torch.exp(largest) / torch.where(falls, rate, 1.0), -math.inf)
     log_survival = torch.where(torch.isinf(t), limit, -cumulative)
-    # where S is zero so is f, however large the hazard
+    # if S is zero, so is f, however large the hazard
     return LogTerms(
         log_survival, torch.where(torch.isinf(log_survival), -math.inf, log_hazard + log_survival), log_hazard
     )
@@ -119,7 +119,7 @@ def spline(coefficients: Sequence[Tensor], knots: Tensor, t: Tensor) -> LogTerms
 
     .. math:: \log Λ(t) = γ_0 + γ_1 z + \sum_j γ_{j+1} v_j(z), \qquad z = \log t,
 
-    v_j being cubic between the knots, zero before the first and linear beyond the last. The curve is a survival
+    where v_j is cubic between the knots, zero before the first and linear beyond the last. The curve is a survival
     function if the slope is positive: see `spline_slopes`.
 
     Parameters
@@ -142,7 +142,7 @@ def spline(coefficients: Sequence[Tensor], knots: Tensor, t: Tensor) -> LogTerms
 
 
 def spline_slopes(coefficients: Tensor, knots: Tensor) -> Tensor:
-    """Return the least slope of the splines with these coefficients (..., m): shape (...)."""
+    """Return the smallest slope of the splines with coefficients (..., m): shape (...)."""
     points = torch.cat([knots, 0.5 * (knots[1:] + knots[:-1])])
     slopes = coefficients[..., 1:2].expand(*coefficients.shape[:-1], len(points))
     for j, (_, rise) in enumerate(_spline_columns(knots, points)):
@@ -181,12 +181,12 @@ def proportional_survival(
     power = torch.exp(log_power)
     log_cumulative = log_risk + power * log_baseline
     grown = -torch.expm1(power * (log_start - log_baseline))  # 1 - H(0)^p / H(t)^p
-    # at time zero Λ is zero for every risk, also where the product below would be inf · 0
+    # at time zero, Λ is zero for every risk, even if the product below would be inf · 0
     return torch.where(grown > 0, -torch.exp(log_cumulative) * grown, 0.0), log_cumulative
 
 
 def _log_time(t: Tensor) -> Tensor:
-    """Return log t, and 0 at time zero, where the caller replaces what it computes from it."""
+    """Return log t; 0 at time zero, where the caller replaces the result."""
     return torch.log(torch.where(t > 0, t, 1.0))
 
 
@@ -227,7 +227,7 @@ def _log_gamma_density(w: Tensor, q: Tensor) -> Tensor:
     square = q * q
     small = square < 0.1
     near, a = torch.where(small, square, 0.0), 1.0 / torch.where(small, 1.0, square)
-    # log Γ(a) less Stirling's formula; by its series if a is large
+    # log Γ(a) minus Stirling's formula; by its series if a is large
     series = near * (1 / 12 - near**2 * (1 / 360 - near**2 * (1 / 1260 - near**2 * (1 / 1680 - near**2 / 1188))))
     rest = torch.where(small, series, torch.lgamma(a) - (a - 0.5) * torch.log(a) + a - _HALF_LOG_2PI)
     return -_HALF_LOG_2PI - rest - w * w * _exponential_rests(q * w)[0]
@@ -236,8 +236,8 @@ def _log_gamma_density(w: Tensor, q: Tensor) -> Tensor:
 def _log_gamma_tail(w: Tensor, q: Tensor) -> Tensor:
     """Return log P(W > w) for w >= 0, by quadrature: torch has no derivative of the incomplete gamma function.
 
-    With f(w + s) = f(w) exp(-e(s)), the integral of exp(-e) ends where e, which is convex, is about 38. Its first two
-    derivatives are integrals, too, and enter as a polynomial in w and q around their values.
+    With f(w + s) = f(w) exp(-e(s)), the integral of exp(-e) is truncated where the convex function e is about 38. Its
+    first two derivatives are also integrals, and enter as a polynomial in w and q around their values.
     """
     w, q = w + torch.zeros_like(q), q + torch.zeros_like(w)
     at, shape = w.detach(), q.detach()

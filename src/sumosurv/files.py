@@ -17,13 +17,6 @@ def check_writable(path: str | Path) -> None:
     """Raise an OSError that names the path if no file can be written there; to be called before long work.
 
     Nothing is changed and nothing left behind.
-
-    Raises
-    ------
-    FileNotFoundError
-        There is no such folder.
-    IsADirectoryError, PermissionError, OSError
-        The path is a folder, or is read-only, or its folder takes no new file.
     """
     target, mode = _target(path)
     if mode is None or stat.S_ISREG(mode):
@@ -33,12 +26,7 @@ def check_writable(path: str | Path) -> None:
 def check_apart(path: str | Path, *inputs: str | Path | None) -> None:
     """Raise a ValueError if a file to be written would replace what is read, or become a part of it.
 
-    Parameters
-    ----------
-    path : path
-        The file to be written.
-    inputs : paths
-        Files that are read, and folders of Parquet files; what does not exist is passed over.
+    ``inputs`` are files and folders of Parquet files; what does not exist is passed over.
     """
     target = Path(os.path.realpath(path))
     for read in (Path(given) for given in inputs if given is not None):
@@ -59,22 +47,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
     Its name is unique and has the target's suffix. Two writers of one path both succeed, and the last one wins. When
     the block fails, the target stays as it was and the temporary file is removed. A target that is a link is
-    followed; a device or a pipe gets the whole content at the end.
-
-    Parameters
-    ----------
-    path : path
-        The target.
-
-    Yields
-    ------
-    Path
-        The temporary file, empty.
-
-    Raises
-    ------
-    OSError
-        As `check_writable`, before the block; or what writing raised, such as a full disk.
+    followed; a device or a pipe gets the whole content at the end. Raises OSError as `check_writable` before the block.
     """
     target, mode = _target(path)
     regular = mode is None or stat.S_ISREG(mode)

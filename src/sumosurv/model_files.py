@@ -195,7 +195,10 @@ def _rebuild(
     cls = methods[name]
     known = inspect.signature(cls).parameters
     try:
-        parameters = {str(key): _tuples(value) for key, value in description["parameters"].items()}
+        parameters = {
+            str(key): tuple(value) if isinstance(value, list) else value
+            for key, value in description["parameters"].items()
+        }
         unknown = sorted(set(parameters) - set(known))
         if unknown:
             raise ModelFileError(f"{path} sets parameters that {name} does not have: {', '.join(unknown):.200}.")
@@ -232,10 +235,6 @@ def _by_part(tensors: dict[str, Tensor], count: int) -> list[dict[str, Tensor]]:
         if owner in places:
             places[owner][rest] = value
     return parts
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
 
 
 # ---------------------------------------------------------------------- values, each checked
@@ -316,21 +315,9 @@ def tensor_of(
     never_falling: bool = False,
     may_be_nan: bool = False,
 ) -> Tensor:
-    """A vector of a model file: of this dtype and length, finite, in [low, high], in order.
+    """A vector of a model file: of this dtype and length (None: any), in [low, high], increasing or never falling.
 
-    Parameters
-    ----------
-    tensors : mapping
-    name : str
-    length : int, optional
-        Any, if None.
-    dtype : torch.dtype
-    low, high : float
-        Least and largest value allowed.
-    increasing, never_falling : bool
-        Each entry is larger than the one before, or not smaller.
-    may_be_nan : bool
-        Entries may be NaN or infinite: results that are shown and not used.
+    It is finite, unless ``may_be_nan``: results that are shown and not used.
     """
     value = tensors[name]
     if value.dtype != dtype or value.ndim != 1 or length not in (None, len(value)):

@@ -10,16 +10,10 @@ from sumosurv.outcome import Cells
 
 
 def predict_distribution(model: Any, X: Any, *, quiet: bool = False) -> SurvivalDistribution:
-    """The distribution that a model predicts for each row of X.
+    """The distribution that a model predicts for each row of X; a distribution is returned as it is.
 
-    Parameters
-    ----------
-    model : object with ``predict_distribution(X)``
-        Or a scikit-learn pipeline or search around one; a distribution is returned as it is.
-    X : table of covariates
-        As the model reads them: those of a pipeline before its first step.
-    quiet : bool
-        Do not warn of levels that were not seen in training.
+    The model has ``predict_distribution(X)``, or is a scikit-learn pipeline or search around one that has; X are rows
+    before the first step. ``quiet`` does not warn of levels that were not seen in training.
     """
     if isinstance(model, SurvivalDistribution):
         return model

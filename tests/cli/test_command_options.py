@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import inspect
 import io
 
 import numpy as np
@@ -12,9 +14,13 @@ import pytest
 import sumosurv
 from sumosurv import WeibullNet, load
 from sumosurv.cli import main
-from sumosurv.cli.parser import _GROUPS, COMMANDS
-from sumosurv.scores import evaluation
+from sumosurv.cli.parser import _GROUPS, COMMANDS, make_parser
+from sumosurv.datasets import simulate
+from sumosurv.report import make_report
+from sumosurv.scores import evaluate, evaluation
 from sumosurv.search import NetworkSearch
+from sumosurv.serve import Limits, serve
+from sumosurv.training import Checkpoints
 
 N = 60
 
@@ -290,3 +296,21 @@ def test_simulated_rows_follow_their_seed_and_number(tmp_path, monkeypatch, caps
     assert "3.parquet" in said
     assert main(["datasets"]) == 0
     assert {"support", "kkbox,"} - set(capsys.readouterr().out.replace("kkbox.", "kkbox,").split()) == set()
+
+
+def test_defaults_are_those_of_the_library_and_of_the_help():
+    """The number of trials is the command's own."""
+    (commands,) = (part for part in make_parser()._actions if isinstance(part, argparse._SubParsersAction))
+    options = {name: {part.dest: part for part in one._actions} for name, one in commands.choices.items()}
+    signature = {f.__name__: inspect.signature(f).parameters for f in (evaluate, make_report, serve, Checkpoints)}
+    for command, option, function, parameter in (
+        ("evaluate", "bootstrap", "evaluate", "n_bootstrap"), ("report", "bootstrap", "make_report", "n_bootstrap"),
+        ("serve", "port", "serve", "port"), ("serve", "host", "serve", "host"),
+        ("fit", "checkpoint_seconds", "Checkpoints", "seconds"),
+    ):  # fmt: skip
+        assert options[command][option].default == signature[function][parameter].default, (command, option)
+    assert options["search"]["trials"].default == 100
+    assert options["datasets"]["rows"].default == len(simulate("weibull", random_state=0))
+    assert {part["seed"].default for part in options.values() if "seed" in part} == {0}
+    for option, limit in (("max_rows", "rows"), ("timeout", "seconds")):
+        assert f"(default: {getattr(Limits(), limit)})" in options["serve"][option].help

@@ -24,7 +24,7 @@ pytestmark = [
 N = 400
 SMALL = {"n_members": 2, "max_epochs": 3, "random_state": 0}
 NETWORKS = [name for name, method in estimators.METHODS.items() if issubclass(method, NetworkEstimator)]
-ANY_OUTCOME = [name for name in NETWORKS if "causes" in estimators.METHODS[name]._learns_from]
+ANY_OUTCOME = [name for name in NETWORKS if "causes" in estimators.METHODS[name]._supported_outcomes]
 TIMES = [0.1, 0.5, 1.0]
 
 

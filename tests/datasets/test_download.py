@@ -148,7 +148,7 @@ def test_a_changed_file_is_refused_before_it_is_read(
     file = tmp_path / "gbsg.h5"
     file.write_bytes(b"\x89HDF\r\n\x1a\n and something else")
     point(monkeypatch, file.as_uri())
-    with pytest.raises(datasets.ChecksumError, match=r"file of 'gbsg': its sha256 is .*Load again"):
+    with pytest.raises(datasets.ChecksumError, match=r"'gbsg'.* sha256 .*Load again"):
         datasets.load("gbsg")
     assert not no_copies.exists()
 
@@ -177,7 +177,7 @@ def test_a_csv_file_that_pandas_cannot_read(tmp_path: Path, monkeypatch: pytest.
     file = tmp_path / "flchain.csv"
     file.write_bytes(b"age,sex\n1,M\n\xff\xfe,F,3,4\n")
     point(monkeypatch, file.as_uri(), file.read_bytes(), "flchain")
-    with pytest.raises(datasets.DatasetUnavailableError, match=r"(?s)pandas cannot read it .*SUMOSURV_DATA"):
+    with pytest.raises(datasets.DatasetUnavailableError, match=r"(?s)pandas .*SUMOSURV_DATA"):
         datasets.load("flchain")
 
 
@@ -194,7 +194,7 @@ def with_broken_notes(path: Path) -> None:
 
 def test_a_cache_that_makes_no_sense(no_copies: Path) -> None:
     with_broken_notes(no_copies / "support.parquet")
-    with pytest.raises(datasets.ChecksumError, match=r"support\.parquet cannot be read.*Remove"):
+    with pytest.raises(datasets.ChecksumError, match=r"support\.parquet .*Remove"):
         datasets.load("support")
 
 
@@ -220,7 +220,7 @@ def test_folders_that_cannot_be(variable: str, value: str, tmp_path: Path, monke
     pytest.importorskip("h5py")
     monkeypatch.setenv(variable, value)
     point(monkeypatch, (tmp_path / "gone.h5").as_uri())
-    with pytest.raises(datasets.DatasetUnavailableError, match=r"not a folder|could not be downloaded"):
+    with pytest.raises(datasets.DatasetUnavailableError, match=r"folder|downloaded"):
         datasets.load("gbsg")
 
 
@@ -235,8 +235,8 @@ def test_a_broken_file_of_folds(content: bytes, tmp_path: Path, monkeypatch: pyt
 def test_a_broken_cache_of_kkbox(tmp_path: Path) -> None:
     cached = tmp_path / "kkbox_spells_1.parquet"
     with_broken_notes(cached)
-    with pytest.raises(datasets.ChecksumError, match=r"cannot be read as a Parquet file .*made again"):
+    with pytest.raises(datasets.ChecksumError, match=r"read as a Parquet .*made again"):
         load_kkbox(tmp_path)
     datasets.write_parquet(pd.DataFrame({"msno": ["a"], "start": [0]}), cached)
-    with pytest.raises(datasets.ChecksumError, match=r"lacks the columns duration.*made again"):
+    with pytest.raises(datasets.ChecksumError, match=r"duration.*made again"):
         load_kkbox(tmp_path)

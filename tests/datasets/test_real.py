@@ -228,7 +228,7 @@ def test_changed_file_in_the_data_folder_is_refused(tmp_path: Path, monkeypatch:
 def test_damaged_cache_is_refused(no_copies: Path) -> None:
     no_copies.mkdir()
     (no_copies / "support.parquet").write_bytes(b"PAR1 cut short")
-    with pytest.raises(datasets.ChecksumError, match=r"support\.parquet cannot be read.*Remove"):
+    with pytest.raises(datasets.ChecksumError, match=r"support\.parquet .*Remove"):
         datasets.load("support")
 
 
@@ -280,7 +280,7 @@ def test_empty_data_folder_is_passed_over(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("name", ["nope", None, ["gbsg"]])
 def test_unknown_name(name: object) -> None:
-    with pytest.raises(ValueError, match=r"gbsg2, flchain, support, metabric, gbsg, whas"):
+    with pytest.raises(ValueError, match=r"gbsg2, flchain, support, .* whas"):
         datasets.load(name)  # type: ignore[arg-type]
 
 
@@ -323,8 +323,8 @@ def test_written_file_is_whole_or_absent(tmp_path: Path) -> None:
 def test_reading_leaves_a_clean_exit(tmp_path: Path) -> None:
     path = tmp_path / "frame.parquet"
     datasets.write_parquet(pd.DataFrame({"a": np.arange(1000.0)}), path)
-    code = "import sys; from sumosurv.datasets import read_parquet; read_parquet(sys.argv[1])"
-    for _ in range(3):
+    for package in ("datasets", "sources", "sources"):  # the first imports torch too
+        code = f"import sys; from sumosurv.{package} import read_parquet; read_parquet(sys.argv[1])"
         done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
 

@@ -308,7 +308,7 @@ def test_repeat_makes_one_curve_serve_many():
     d = Tabulated([1.0, 2.0], [0.6, 0.2]).repeat(4)
     assert len(d) == 4
     np.testing.assert_array_equal(d.survival(own_times=[0.5, 1.0, 2.0, 9.0]), [1.0, 0.6, 0.2, 0.2])
-    with pytest.raises(ValueError, match="single curve; this distribution has 4"):
+    with pytest.raises(ValueError, match=r"single curve; .* 4"):
         d.repeat(2)
 
 
@@ -624,7 +624,7 @@ def test_recalibrated_is_the_map_of_the_base():
     )
     np.testing.assert_allclose(d.quantile([0.3, 0.8]), base.quantile([0.4, 0.7]), rtol=1e-12)
     for levels, values in (([0.6, 0.3], [0.2, 0.7]), ([0.3], [1.0]), ([0.3, 0.6], [0.5, 0.5]), ([0.3], [0.1, 0.2])):
-        with pytest.raises(ValueError, match="increasing probabilities above 0 and below 1"):
+        with pytest.raises(ValueError, match=r"increasing .* above 0 .* below 1"):
             Recalibrated(base, levels, values)
     with pytest.raises(TypeError, match="base must be a SurvivalDistribution"):
         Recalibrated(3, [0.5], [0.5])

@@ -11,7 +11,7 @@ from scipy import integrate, special
 import small_networks
 from distribution_kinds import frozen
 from sumosurv.distributions import ProportionalHazards, Weibull
-from sumosurv.distributions._numerics import first_look, invert_log_survival, mean_survival_time
+from sumosurv.distributions._numerics import invert_log_survival, mean_survival_time, starting_points
 from sumosurv.distributions._quadrature import _patterson, integrate_panels
 
 
@@ -52,7 +52,7 @@ def test_a_first_look_at_the_breaks_shortens_the_search(seeds):
     target = torch.from_numpy(np.log1p(-np.tile(np.linspace(0.02, 0.98, 25), 3)))
     plain, begun = [], []
     expected = invert_log_survival(counted(both_of(distribution), plain), rows, target)
-    start = first_look(distribution._log_survival, distribution._breaks, target.reshape(3, 25))
+    start = starting_points(distribution._log_survival, distribution._breaks, target.reshape(3, 25))
     np.testing.assert_array_equal(start[1].reshape(3, 25)[:, 0], distribution.log_survival(torch.tensor(0.0)))
     found = invert_log_survival(counted(both_of(distribution), begun), rows, target, start)
     np.testing.assert_allclose(found, expected, rtol=1e-11)

@@ -8,6 +8,7 @@ import pytest
 PAGES = [Path(__file__).parents[2] / "docs" / name for name in ("calibration.md", "uncertainty.md")]
 
 
+@pytest.mark.usefixtures("few_epochs")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_blocks_run_in_order(page, tmp_path, monkeypatch):
     plt = pytest.importorskip("matplotlib.pyplot")

@@ -311,7 +311,7 @@ def test_it_takes_what_its_estimator_takes(data):
 
 
 def test_what_it_refuses(data):
-    with pytest.raises(ValueError, match="Conformal does not support competing risks"):
+    with pytest.raises(ValueError, match=r"Conformal .* competing risks"):
         Conformal().fit(data.X, Surv.from_arrays(np.arange(400) % 3, data.y["time"]))
     with pytest.raises(ValueError, match="Too few rows to hold out"):
         Conformal(estimator=CoxPH()).fit(data.X[:5], data.y[:5])
@@ -389,14 +389,14 @@ def test_bounds_hold_in_small_samples_with_known_censoring_that_depends_on_x(cut
     def followed(x, times):
         return np.exp(-times / np.exp(0.5 - 0.8 * x))
 
-    for _ in range(600):
+    for _ in range(300):
         x, t, c = draw(40)
         scores = score_rows(model(x), check_outcome((np.minimum(t, c), t <= c)), x, followed, cutoff)
         new, later, _ = draw(50)
         bound = scores.bound(model(new), level, 1 / followed(new, np.full(50, cutoff)))
         assert (bound <= cutoff).all()
         held.append((later >= bound).mean())
-    error = np.std(held) / np.sqrt(600)
+    error = np.std(held) / np.sqrt(len(held))
     assert np.mean(held) > level - 3 * error
     # treating all rows alike, censored times as if they were event times, or dropping them, would not do
     assert np.mean(held) < 0.97
@@ -441,7 +441,7 @@ def test_the_cut_off_that_is_chosen_gives_the_largest_mean_bound():
 
 def test_a_cut_off_that_nobody_reaches_is_refused(data):
     last = float(data.y["time"].max())
-    with pytest.raises(ValueError, match=r"nobody is followed up to the cut-off .* earlier cutoff"):
+    with pytest.raises(ValueError, match=r"nobody .* earlier cutoff"):
         Conformal(estimator=CoxPH(), cutoff=2 * last, random_state=0).fit(data.X, data.y)
     ends = Surv.from_arrays(data.y["event"] & (data.y["time"] < 1.0), np.minimum(data.y["time"], 1.0))
     made = Conformal(estimator=CoxPH(), cutoff=1.0, random_state=0).fit(data.X, ends)  # all are followed up to it

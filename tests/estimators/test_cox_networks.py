@@ -92,7 +92,7 @@ def proportional(n, seed):
 
 @pytest.mark.parametrize("method", [DeepSurv, CoxCC, CoxTime])
 def test_proportional_hazards_are_found(method):
-    X, y, _ = proportional(20000, 0)
+    X, y, _ = proportional(12000, 0)
     y = Surv.from_arrays(y["event"], np.ceil(y["time"] * 100) / 100)  # as recorded; fewer steps, and a faster table
     test_X, test_y, truth = proportional(4000, 1)
     # a window of a few steps: with k = 2 the density is mostly noise
@@ -112,7 +112,7 @@ def crossing(n, seed):
 def test_cox_time_sees_hazards_that_cross():
     X, y, _ = crossing(4000, 0)
     y = Surv.from_arrays(y["event"], np.ceil(y["time"] * 50) / 50)
-    test_X, _, truth = crossing(4000, 1)
+    test_X, _, truth = crossing(1000, 1)
     settings = {"n_members": 1, "max_epochs": 20, "half_width": 4, "dropout": 0.0, "random_state": 0}
     at = np.arange(0.1, 2.5, 0.1)
     best = truth.survival(at)

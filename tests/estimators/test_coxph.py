@@ -203,10 +203,10 @@ def test_of_many_columns_that_explain_one_four_are_named():
     rng = np.random.default_rng(0)
     table = pd.DataFrame(rng.normal(size=(len(x), 6)), columns=list("abcdef"))
     table["sum"] = table.sum(axis=1)
-    with pytest.warns(UserWarning, match=r"'sum' \(.*'a', 'b', 'c', 'd', 'e' and 1 more\)"):
+    with pytest.warns(UserWarning, match=r"'sum' \(.*'e' and 1 more\)"):
         CoxPH().fit(table, y)
     table["sum"] = table[list("abcd")].sum(axis=1)
-    with pytest.warns(UserWarning, match=r"'sum' \(a linear combination of 'a', 'b', 'c', 'd'\)"):
+    with pytest.warns(UserWarning, match=r"'sum' \(.* 'a', 'b', 'c', 'd'\)"):
         CoxPH().fit(table, y)
 
 
@@ -450,3 +450,16 @@ def test_errors():
         CoxPH(max_iter=0).fit(x, y)
     with pytest.raises(ValueError, match="reads a table of two dimensions"):
         CoxPH().fit(np.zeros((20, 3, 3)), y)
+
+
+def test_predictions_say_once_how_unseen_and_missing_levels_are_read():
+    X = pd.DataFrame({"arm": np.tile(["a", "b"], 20), "age": np.random.default_rng(0).normal(size=40)})
+    model = CoxPH().fit(X, Surv.from_arrays(np.ones(40), np.arange(1.0, 41.0)))
+    new = X[:4].assign(arm=["c", "b", None, "a"], age=0.0)
+    with pytest.warns(UserWarning, match="missing values|not seen") as told:
+        found = model.predict_median(new)
+    texts = sorted(str(warning.message) for warning in told)
+    assert len(texts) == 2
+    assert texts[0].startswith("1 of 4 rows have missing values (in 'arm')")
+    assert texts[1].startswith("Column 'arm': 1 of 3 values were not seen in training ('c') and are read as the first")
+    assert found[0] == found[2] == found[3]

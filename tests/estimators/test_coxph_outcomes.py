@@ -376,12 +376,12 @@ def test_a_file_whose_strata_do_not_fit_is_refused(change):
 def test_strata_that_cannot_be(tmp_path):
     frame, y, _, stratum = sample()
     frame["d"] = stratum
-    with pytest.raises(ValueError, match="strata names 'e', but X has the columns 'a', 'b', 'c', 'd'"):
+    with pytest.raises(ValueError, match=r"'e', .* 'a', 'b', 'c', 'd'"):
         CoxPH(strata="e").fit(frame, y)
     with pytest.raises(ValueError, match="at least one must be left"):
         CoxPH(strata=["d"]).fit(frame[["d"]], y)
     model = CoxPH(strata="d").fit(frame, y)
-    with pytest.raises(ValueError, match=r"1 rows .*strata.* first row 2 \(d=9.0\)"):
+    with pytest.raises(ValueError, match=r"1 rows .*strata.* 2 \(d=9\.0\)"):
         model.predict_survival_function(frame[:3].assign(d=[0, 1, 9]), [1.0])
     with pytest.raises(ValueError, match=r"robust.*'yes'"):
         CoxPH(robust="yes").fit(frame, y)
@@ -395,7 +395,7 @@ def test_strata_that_cannot_be(tmp_path):
 def test_proportionality_holds_its_level_and_sees_ratios_that_change():
     rng = np.random.default_rng(0)
     small, seen = [], []
-    for _ in range(200):
+    for _ in range(100):
         x = rng.normal(size=(200, 2))
         time, entry = rng.weibull(1.5, 200) * np.exp(-0.5 * x[:, 0]), rng.exponential(0.2, 200)
         rows = entry < time

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -37,18 +36,16 @@ def test_the_curves_are_those_of_scikit_survival(ties):
     np.testing.assert_allclose(model.predict_survival_function(new, at), curves, atol=1e-12)
 
 
-def test_a_forest_is_saved_as_arrays_and_read_without_scikit_survival(tmp_path):
+def test_a_forest_is_saved_as_arrays_and_read_without_scikit_survival(tmp_path, monkeypatch):
     X, y = sample()
     model = RandomSurvivalForest(n_estimators=5, random_state=0).fit(X, y)
     model.save(tmp_path / "forest")
-    np.testing.assert_array_equal(load(tmp_path / "forest").predict(X), model.predict(X))
-    code = (
-        "import sys; sys.modules['sksurv'] = None\n"
-        "import numpy as np; from sumosurv import load\n"
-        f"print(load({str(tmp_path / 'forest')!r}).predict(np.zeros((1, 3)))[0])"
-    )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert float(out) == pytest.approx(model.predict(np.zeros((1, 3)))[0], rel=1e-12)
+    expected = model.predict(X)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "sksurv"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ImportError):
+        import sksurv.ensemble  # noqa: F401
+    np.testing.assert_array_equal(load(tmp_path / "forest").predict(X), expected)
 
 
 def test_without_scikit_survival_fit_says_what_to_install(monkeypatch):
@@ -128,7 +125,7 @@ def test_subjects_far_from_the_data_and_windows_that_cannot_be():
     far[1] = 1e300  # past the range of float32, in which trees compare
     curves = model.predict_survival_function(far, [0.1, 1.0])
     np.testing.assert_array_equal(curves[0], curves[1])
-    with pytest.raises(ValueError, match=r"half_width .*'auto' or an integer of at least 1; got 0"):
+    with pytest.raises(ValueError, match=r"half_width .*'auto' .* 1; got 0"):
         RandomSurvivalForest(half_width=0).fit(X, y)
     with pytest.raises(ValueError, match=r"half_width .*got 1\.5"):
         KaplanMeier(half_width=1.5).fit(X, y)

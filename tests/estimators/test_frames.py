@@ -138,7 +138,7 @@ def test_a_survival_pipeline_can_be_searched():
 
 def test_a_survival_pipeline_takes_one_outcome():
     chain = make_survival_pipeline(StandardScaler(), CoxPH())
-    with pytest.raises(TypeError, match=r"got 3 arguments\. Give time and event as one: fit\(X, Surv"):
+    with pytest.raises(TypeError, match=r"3 arguments\. .* fit\(X, Surv"):
         chain.fit(X, DATA.y["time"], DATA.y["event"])
 
 

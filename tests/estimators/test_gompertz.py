@@ -73,7 +73,7 @@ def against_direct_fit(frame, y, max_epochs, atol, entry=0.0):
 
 def test_the_linear_version_is_a_direct_fit():
     frame, y, _ = ages(800, 0, bends=0.0)
-    against_direct_fit((frame - frame.mean()) / frame.std(ddof=0), y, 600, atol=1e-4)
+    against_direct_fit((frame - frame.mean()) / frame.std(ddof=0), y, 300, atol=1e-4)
 
 
 def test_the_linear_version_is_a_direct_fit_with_delayed_entry():

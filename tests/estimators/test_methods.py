@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 import warnings
 from copy import deepcopy
 from dataclasses import replace
@@ -23,7 +21,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import sumosurv
-from sumosurv import Surv, TrainingError, estimators, load
+from sumosurv import Surv, TrainingError, WeibullNet, estimators, load
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.estimators.network import NetworkEstimator
 from sumosurv.fitting.stack import FittedPopulation
@@ -305,7 +303,7 @@ def test_validation_rows_refit_and_encoders_of_ones_own(name):
     assert model.best_epoch_.shape == (2,)
     encoded = make(name, encoder=torch.nn.Linear(8, 5)).fit(X, Y)
     assert encoded.predict(X).shape == (len(X),)
-    with pytest.raises(ValueError, match=r"batch_size .*'auto' or 'full' or an integer"):
+    with pytest.raises(ValueError, match=r"batch_size .*'auto' or 'full' or"):
         make(name, batch_size="all").fit(X, Y)
 
 
@@ -384,7 +382,7 @@ def test_an_interrupted_fit_leaves_a_whole_model(epoch):
     months = Surv.from_arrays(Y["event"], 1000.0 * Y["time"])
     with (
         pytest.warns(RuntimeWarning, match=f"interrupted after {epoch + 1} epochs; the model is fitted"),
-        pytest.raises(KeyboardInterrupt, match="interrupted; the estimator is fitted"),
+        pytest.raises(KeyboardInterrupt, match=r"interrupted; .* fitted"),
     ):
         model.set_params(verbose=stop).fit(X, months)
     assert model.interrupted_
@@ -449,31 +447,22 @@ def test_ctrl_c_in_a_part_leaves_the_whole_as_it_was(name):
         one.predict(X)
 
 
+@pytest.mark.filterwarnings("ignore:.*interrupted after 1 epochs")
 def test_ctrl_c_stops_a_grid_search():
-    code = """
-import signal
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a process started in the background ignores it otherwise
-import numpy as np
-from sklearn.model_selection import GridSearchCV
-from sumosurv import Surv, WeibullNet
+    epochs = []
 
-def tell(epoch):
-    print("epoch", flush=True)
+    def tell(epoch):
+        epochs.append(epoch)
+        signal.raise_signal(signal.SIGINT)
 
-X = np.random.default_rng(0).normal(size=(60, 2))
-y = Surv.from_arrays(np.ones(60), np.exp(X[:, 0]))
-model = WeibullNet(n_members=1, max_epochs=10**6, patience=None, verbose=tell)
-GridSearchCV(model, {"dropout": [0.1, 0.2]}, cv=3, error_score="raise").fit(X, y)
-"""
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a background process ignores it otherwise
     try:
-        assert process.stdout.readline() == "epoch\n"
-        process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=30)
+        model = WeibullNet(n_members=1, max_epochs=50, patience=None, verbose=tell)
+        with pytest.raises(KeyboardInterrupt):
+            GridSearchCV(model, {"dropout": [0.1, 0.2]}, cv=3, error_score="raise").fit(X, Y)
     finally:
-        process.kill()
-    assert process.returncode not in (0, -signal.SIGKILL)
-    assert "KeyboardInterrupt" in told
+        signal.signal(signal.SIGINT, before)
+    assert len(epochs) == 1
 
 
 @pytest.mark.filterwarnings("ignore:Members .* had no finite likelihood")
@@ -510,7 +499,7 @@ def test_rows_that_are_all_censored_are_named(name):
 
 def test_a_column_of_identifiers_is_named():
     labelled = X.assign(patient=[f"p{i}" for i in range(len(X))])
-    with pytest.warns(UserWarning, match="Column 'patient' has a different category in each of its 120 rows"):
+    with pytest.warns(UserWarning, match=r"'patient' .* category .* 120 rows"):
         make("WeibullNet").fit(labelled, Y)
 
 
@@ -546,5 +535,5 @@ def test_exhausted_memory_says_what_to_lower(monkeypatch):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
 
     monkeypatch.setattr("sumosurv.training.loop.TrainingStep.__call__", full)
-    with pytest.raises(torch.OutOfMemoryError, match=r"Lower n_members, batch_size.*Tried to allocate"):
+    with pytest.raises(torch.OutOfMemoryError, match=r"n_members, batch_size.*allocate"):
         make("WeibullNet").fit(X, Y)

@@ -27,7 +27,7 @@ SOLVED = ("Soden", "SurvNode")
 NETWORKS = [
     name
     for name, method in METHODS.items()
-    if "intervals" in method._learns_from and hasattr(method, "max_epochs") and name != "PaperSumoNet"
+    if "intervals" in method._supported_outcomes and hasattr(method, "max_epochs") and name != "PaperSumoNet"
 ]
 
 
@@ -246,7 +246,7 @@ def test_causes_and_models_must_fit(rows, fitted):
     with pytest.raises(ValueError, match="y has 2 causes"):
         fitted("WeibullNet", "entry").score(X, Surv.from_arrays(cause, time))
     third = np.where(cause == 2, 3, cause)
-    with pytest.raises(ValueError, match=r"Row \d+ has cause 3, and the distribution has 2"):
+    with pytest.raises(ValueError, match=r"Row \d+ has cause 3, .* has 2"):
         fitted("WeibullNet", "causes").score(X, Surv.from_arrays(third, time, causes=3))
 
 
@@ -304,7 +304,7 @@ def test_a_path_stays_at_zero_and_leaves_other_subjects_alone():
     risks = causes.predict_path(X, *spells)
     np.testing.assert_allclose(risks.survival(times) + risks.cumulative_incidence(times).sum(-1), 1.0)
     np.testing.assert_allclose(risks.cumulative_incidence(times)[0], [[0, 0], [0.25, 0], [0.25, 0.25], [0.5, 0.5]])
-    with pytest.raises(ValueError, match="Subject 0 has survival probability zero at 5"):
+    with pytest.raises(ValueError, match=r"Subject 0 .*zero at 5"):
         model.predict_path(X[:1], [5.0], ["a"])
 
 
@@ -364,7 +364,7 @@ def test_the_record_of_validation_rows_may_have_weights(rows):
 
 def test_outcomes_of_spells_are_records():
     assert isinstance(check_outcome(Surv.from_arrays([1], [2.0], [1.0])), Outcome)
-    assert SumoNet._learns_from == {"entry", "intervals", "causes", "weights"}
+    assert SumoNet._supported_outcomes == {"entry", "intervals", "causes", "weights"}
 
 
 @pytest.mark.parametrize("name", [*NETWORKS, "AalenJohansen", "CauseSpecific"])

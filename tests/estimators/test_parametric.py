@@ -24,7 +24,7 @@ LINEAR = {
     "batch_size": "full",
     "offset": 0.0,
     "learning_rate": 0.05,
-    "max_epochs": 1500,
+    "max_epochs": 400,
     "random_state": 0,
 }
 
@@ -59,8 +59,8 @@ def simulated(family, n, seed):
 
 @pytest.mark.parametrize("family", [WeibullNet, LogNormalNet])
 def test_the_truth_is_found(family):
-    X, y, _ = simulated(family, 6000, 0)
-    test_X, test_y, truth = simulated(family, 6000, 1)
+    X, y, _ = simulated(family, 4000, 0)
+    test_X, test_y, truth = simulated(family, 4000, 1)
     model = family(n_members=1, max_epochs=12, random_state=0).fit(X, y)
     assert abs(model.score(test_X, test_y) - log_likelihood(truth, test_y).mean()) < 0.02
 

@@ -35,6 +35,7 @@ def test_text_fits_on_the_page_and_has_every_part():
         assert part in text
     for name in ("likelihood ratio", "Wald", "score"):
         assert f"{name} test: " in text
+    assert "<odd>" in text  # the ends of long names tell columns apart
     assert "concordance 0." in text
     assert "AIC" in text
 
@@ -189,3 +190,16 @@ def test_a_penalised_fit_has_no_tests_and_no_criteria(method):
     assert shrunk.fit[[name in ("aic", "bic") for name in names]].isna().all()
     if method is not FineGray:  # which has no likelihood
         assert plain.fit[[name in ("aic", "bic") for name in names]].notna().all()
+
+
+@pytest.mark.parametrize(
+    ("model", "robust"),
+    [(CoxPH(), False), (CoxPH(robust=True), True), (FineGray(), True),
+     (ParametricRegression(), False), (ParametricRegression(robust=True), True),
+     (CauseSpecific(CoxPH()), False), (CauseSpecific(CoxPH(robust=True)), True)],
+)  # fmt: skip
+def test_a_summary_says_whether_its_standard_errors_are_robust(model, robust):
+    """Those of a Fine-Gray regression always are: its risk sets are weighted."""
+    competing = isinstance(model, (FineGray, CauseSpecific))
+    fitted = model.fit(X[["age"]], Surv.from_arrays(CAUSE, TIME) if competing else Y)
+    assert fitted.summary().robust is robust

@@ -61,7 +61,7 @@ def test_predictions_are_those_of_the_distribution(model):
     np.testing.assert_allclose(model.predict_mean(X), d.mean(), rtol=1e-12)
     np.testing.assert_allclose(model.predict_restricted_mean(X, 2.0), d.restricted_mean(2.0), rtol=1e-12)
     np.testing.assert_allclose(model.predict(X), d.cdf(model.risk_times_).mean(1))
-    with pytest.raises(ValueError, match=r"one-dimensional array; got shape \(2, 2\)"):
+    with pytest.raises(ValueError, match=r"one-dimensional .*\(2, 2\)"):
         model.predict_density(X, np.ones((2, 2)))
     with pytest.raises(ValueError, match="zero or more"):
         model.predict_density(X, [-1.0])
@@ -304,7 +304,7 @@ def test_events_far_past_the_training_times_are_scored():
 
 
 def test_training_that_cannot_work_says_so():
-    with pytest.raises(TrainingError, match=r"not finite for any member \(0, 1, 2\)\. Try a smaller learning_rate"):
+    with pytest.raises(TrainingError, match=r"\(0, 1, 2\).* smaller learning_rate"):
         SumoNet(**(SMALL | {"learning_rate": 1e38})).fit(X, Y)
 
 
@@ -319,7 +319,7 @@ def test_a_failed_member_is_left_out_of_the_mixture(monkeypatch):
         return network
 
     monkeypatch.setattr(FitPlan, "build", spoiled)
-    with pytest.warns(RuntimeWarning, match="Members 1 had no finite likelihood and are left out"):
+    with pytest.warns(RuntimeWarning, match=r"Members 1 .* left out"):
         fitted = SumoNet(**SMALL).fit(X, Y)
     monkeypatch.undo()
     assert fitted.n_members_ == 2

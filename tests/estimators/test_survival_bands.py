@@ -127,7 +127,7 @@ def test_competing_causes_and_a_table_without_events(data):
 
 
 def test_what_has_no_members(data):
-    with pytest.raises(ValueError, match=r"This KaplanMeier is a single model.*confidence_band"):
+    with pytest.raises(ValueError, match=r"KaplanMeier .*confidence_band"):
         KaplanMeier().fit(data.X, data.y).predict_survival_band(data.X, GRID)
     alone = WeibullNet(n_members=1, max_epochs=2).fit(data.X, data.y)
     with pytest.raises(ValueError, match="is a single model"):

@@ -110,6 +110,19 @@ def test_of_a_cause():
             partial_dependence(model, X, 0, **options)
 
 
+def test_several_causes_are_predicted_at_once():
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    model = TwoCauses(lambda X: np.exp(X[:, 1]))
+    both = partial_dependence(model, X, 1, times=TIMES, cause=[2, 1])
+    for cause, found in zip((2, 1), both, strict=True):
+        alone = partial_dependence(model, X, 1, times=TIMES, cause=cause)
+        assert found.quantity.cause == cause
+        np.testing.assert_allclose(found.mean, alone.mean, rtol=1e-12)
+        np.testing.assert_allclose(found.individual, alone.individual, rtol=1e-12)
+    with pytest.raises(ValueError, match="cumulative_incidence alone"):
+        partial_dependence(model, X, 1, times=TIMES, cause=[2, 1], quantity="restricted_time_lost")
+
+
 def test_whole_weights_count_repeated_rows(fitted):
     model, X, _ = fitted
     weight = np.arange(len(X)) % 3
@@ -329,7 +342,7 @@ def test_rows_with_a_missing_value_are_averaged_over_and_counted():
     for wrong in ({"n_values": -3}, {"n_values": 2.5}, {"max_rows": 0}, {"max_rows": 1.5}):
         with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be a positive integer"):
             partial_dependence(model, X, "b", times=1.0, **wrong)
-    with pytest.raises(TypeError, match="WeibullNet is a class; pass a fitted estimator"):
+    with pytest.raises(TypeError, match=r"WeibullNet is a class; .* fitted"):
         partial_dependence(WeibullNet, X, "b", times=1.0)
 
 

@@ -372,7 +372,7 @@ def test_inputs_need_each_column_once():
 
 @pytest.mark.parametrize("rows", [_ROW, np.zeros((1, 2)), pd.Series(_ROW), None, iter([_ROW])])
 def test_inputs_are_made_of_tables_and_lists_of_dictionaries(rows):
-    with pytest.raises(TypeError, match="rows must be a DataFrame of pandas or a list of dictionaries"):
+    with pytest.raises(TypeError, match=r"rows must be a DataFrame .* list"):
         onnx_inputs(_ABOUT, rows, [1.0])
     for none in ([], pd.DataFrame([_ROW])[:0]):
         with pytest.raises(ValueError, match="pass at least one row"):

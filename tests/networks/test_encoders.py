@@ -160,7 +160,7 @@ def test_images_through_a_convolution():
     model = SumoNet(encoder=encoder, n_members=2, **OPTIONS).fit(images, y)
     assert model.predict_survival_function(images[:5], [0.1, 1.0, 2.0]).shape == (5, 3)
     assert np.corrcoef(model.predict(images), images[:, 0, :3].mean((1, 2)))[0, 1] > 0.5
-    with pytest.raises(ValueError, match=r"rows of shape \(1, 6, 6\); got \(1, 5, 6\)"):
+    with pytest.raises(ValueError, match=r"\(1, 6, 6\); got \(1, 5, 6\)"):
         model.predict(images[:, :, :5])
     with pytest.raises(ValueError, match="NaN or infinity"):
         model.predict(np.full_like(images, np.nan))
@@ -216,13 +216,13 @@ def test_some_members_of_an_encoder(make):
 
 def test_what_is_no_encoder():
     X, y = data(20)
-    with pytest.raises(TypeError, match=r"must be a torch\.nn\.Module or return one; it returned int"):
+    with pytest.raises(TypeError, match=r"torch\.nn\.Module .* returned int"):
         SumoNet(encoder=lambda: 3, max_epochs=1).fit(X, y)
-    with pytest.raises(ValueError, match=r"for 2 rows it returned a tensor of shape \(2, 3, 1\)"):
+    with pytest.raises(ValueError, match=r"2 rows .* shape \(2, 3, 1\)"):
         SumoNet(encoder=nn.Unflatten(1, (3, 1)), max_epochs=1).fit(X, y)
-    with pytest.raises(ValueError, match=r"a function that makes one; got 'resnet'"):
+    with pytest.raises(ValueError, match=r"function .*; got 'resnet'"):
         SumoNet(encoder="resnet", max_epochs=1).fit(X, y)
-    with pytest.raises(ValueError, match=r"cannot read rows of 3 inputs, of 3 columns: .*mat1 and mat2"):
+    with pytest.raises(ValueError, match=r"3 inputs, of 3 columns: .*mat1"):
         SumoNet(encoder=nn.Linear(7, 2), max_epochs=1).fit(X, y)
 
 
@@ -257,5 +257,5 @@ def test_lazy_layers_take_their_width_from_the_rows(kind, tmp_path):
 
 def test_lazy_batch_normalisation_must_be_made_by_a_function():
     X, y = data(20)
-    with pytest.raises(ValueError, match=r"LazyBatchNorm1d.* pass a function that makes the module"):
+    with pytest.raises(ValueError, match=r"LazyBatchNorm1d.* pass a function"):
         SumoNet(encoder=nn.Sequential(nn.LazyLinear(4), nn.LazyBatchNorm1d()), max_epochs=1).fit(X, y)

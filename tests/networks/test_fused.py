@@ -46,7 +46,7 @@ def test_the_fast_way_equals_the_plain_one(name, quantity):
     _, mixture = made(name)
     for part in small_networks.networks_of(mixture):
         for t in grids():
-            assert part.fast.serves(quantity, part.code, t)
+            assert part.fast.supports(quantity, part.code, t)
             wanted = part._tiles(quantity, t, part._log_start())
             got = part.fast.evaluate(quantity, part.code, t, part._log_start())
             for a, b in zip(got, wanted, strict=True):
@@ -134,15 +134,15 @@ def test_who_wants_gradients_gets_the_plain_network():
     net, mixture = made("default")
     part = small_networks.networks_of(mixture)[0]
     t = torch.rand(9, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    assert not part.fast.serves("survival", part.code, t.requires_grad_(True))
+    assert not part.fast.supports("survival", part.code, t.requires_grad_(True))
     with torch.no_grad():
-        assert part.fast.serves("survival", part.code, t)
+        assert part.fast.supports("survival", part.code, t)
     mixture.log_survival(own_times=t).sum().backward()
     rate = mixture.hazard(own_times=t.detach())
     torch.testing.assert_close(-t.grad, rate, rtol=1e-8, atol=1e-10)
     trained = net.requires_grad_(True).distribution(small_networks.inputs(9))
     part = small_networks.networks_of(trained)[0]
-    assert not part.fast.serves("survival", part.code, t.detach())
+    assert not part.fast.supports("survival", part.code, t.detach())
 
 
 @pytest.mark.parametrize("derivative", ["autograd", "chain", "difference"])
@@ -150,8 +150,8 @@ def test_other_derivatives_are_not_replaced(derivative):
     _, mixture = made("default", derivative=derivative)
     part = small_networks.networks_of(mixture)[0]
     t = torch.rand(9, 2, dtype=torch.float64)
-    assert part.fast.serves("log_survival", part.code, t)
-    assert not part.fast.serves("log_both", part.code, t)
+    assert part.fast.supports("log_survival", part.code, t)
+    assert not part.fast.supports("log_both", part.code, t)
 
 
 def test_members_that_share_features_compute_them_once(monkeypatch):
@@ -219,5 +219,6 @@ def test_the_kernel_equals_the_plain_network():
     )
     assert ran.returncode == 0, ran.stderr[-2000:]
     differences = json.loads(ran.stdout)
-    assert len(differences) == 128
-    assert {case: gap for case, gap in differences.items() if not gap < 1e-5} == {}
+    assert len(differences) == 256
+    most = {"float32": 1e-5, "float64": 1e-13}
+    assert {case: gap for case, gap in differences.items() if not gap < most[case.rpartition(", ")[2]]} == {}

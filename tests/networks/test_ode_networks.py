@@ -17,7 +17,7 @@ from sumosurv.distributions import Mixture
 from sumosurv.distributions.ode import Ode, clock, clock_inverse, clock_log_slope
 from sumosurv.networks import select_members
 from sumosurv.networks.ode import DOPRI5, RK4, CoxHazardOde, GeneralHazardOde, LatentHazardOde, runge_kutta
-from sumosurv.training.step import captured
+from sumosurv.training.step import as_cuda_graph
 
 MODELS = ("general", "cox", "latent")
 TIMES = np.array([0.0, 0.003, 0.05, 0.3, 0.7, 1.0])
@@ -201,7 +201,7 @@ def test_the_equation_is_solved_once_whatever_is_asked():
 def test_steps_that_choose_as_they_go_are_not_captured():
     chooses, step = network(solver="dopri5"), SimpleNamespace()
     step.network = chooses
-    assert captured(step) is step
+    assert as_cuda_graph(step) is step
     assert network(solver="rk4").capturable
 
 

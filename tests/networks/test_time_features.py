@@ -50,7 +50,7 @@ def test_marginal_is_half_the_log_odds_of_kaplan_meier_at_its_knots():
     t = np.exp(x) - LOG_OFFSET
     value = made(torch.from_numpy(t)[None, None])[0][0, 0, :, 2].numpy()
     np.testing.assert_allclose(value, odds, rtol=1e-9)
-    curve = kaplan_meier(y.on_clock(unit=unit))
+    curve = kaplan_meier(y.on_time_scale(unit=unit))
     before, after = curve.cdf(t - 1e-4)[0], curve.cdf(t + 1e-4)[0]
     share = 1 / (1 + np.exp(-2 * odds))
     assert ((share >= before - 1e-6) & (share <= after + 1e-6)).all()

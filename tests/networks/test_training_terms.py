@@ -12,7 +12,7 @@ from sumosurv.networks import Batch, Observed, Table
 def batch(members, n=7):
     """Rows of a table in another order for each member, in double precision."""
     y = small_networks.outcome(n)
-    table = Table(small_networks.inputs(n), Observed.of(y.on_clock(unit=y.time.max()), torch.float64))
+    table = Table(small_networks.inputs(n), Observed.of(y.on_time_scale(unit=y.time.max()), torch.float64))
     index = torch.stack([torch.randperm(n, generator=torch.Generator().manual_seed(k)) for k in range(members)])
     return table.batch(index, torch.ones_like(index, dtype=torch.bool))
 

@@ -38,19 +38,18 @@ def differences(device: str) -> dict[str, float]:
         for k, curve in enumerate(fused_curves(net.mixed)):
             part = small_networks.networks_of(distribution)[k]
             start = part._log_start()
-            single = curve.to(torch.float32)
-            single = _on(single, device)
-            for grid, t in (("shared", shared), ("own", own)):
-                for quantity in QUANTITIES:
-                    wanted = part._tiles(quantity, t, start)
-                    begin = None if start is None else start.float().to(device)
-                    got = fused_triton.evaluate(
-                        single, quantity, part.code.float().to(device), t.float().to(device), begin
-                    )
-                    scale = [w.abs().clamp_min(1.0) for w in wanted]
-                    found[f"{name}, member {k}, {grid} times, {quantity}"] = max(
-                        float(((g.cpu().double() - w).abs() / s).max()) for g, w, s in zip(got, wanted, scale)
-                    )
+            for dtype in (torch.float32, torch.float64):
+                own_curve = _on(curve.to(dtype), device)
+                begin = None if start is None else start.to(device, dtype)
+                for grid, t in (("shared", shared), ("own", own)):
+                    for quantity in QUANTITIES:
+                        wanted = part._tiles(quantity, t, start)
+                        code, times = part.code.to(device, dtype), t.to(device, dtype)
+                        got = fused_triton.evaluate(own_curve, quantity, code, times, begin)
+                        scale = [w.abs().clamp_min(1.0) for w in wanted]
+                        found[f"{name}, member {k}, {grid} times, {quantity}, {str(dtype)[6:]}"] = max(
+                            float(((g.cpu().double() - w).abs() / s).max()) for g, w, s in zip(got, wanted, scale)
+                        )
     return found
 
 

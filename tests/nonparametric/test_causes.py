@@ -73,7 +73,7 @@ def test_permuting_causes_permutes_incidences_and_one_cause_is_kaplan_meier():
 def test_causes_that_no_row_has():
     y = check_outcome(Surv.from_arrays([1, 0, 2], [1.0, 2.0, 3.0]))
     assert aalen_johansen(y, causes=4).cumulative_incidence([1.0, 3.0]).shape == (1, 2, 4)
-    with pytest.raises(ValueError, match="causes is 1, and the rows have cause 2"):
+    with pytest.raises(ValueError, match=r"causes is 1, .* cause 2"):
         aalen_johansen(y, causes=1)
     nobody = aalen_johansen(Surv.from_arrays([0, 0], [1.0, 2.0]))
     assert nobody.survival(5.0).tolist() == [1.0]

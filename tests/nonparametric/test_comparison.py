@@ -237,7 +237,7 @@ def test_what_is_refused():
         logrank_test(y, [None if i == 3 else g for i, g in enumerate(by)])
     with pytest.raises(ValueError, match="interval-censored"):
         logrank_test(Surv.interval([0.0, 1.0], [1.0, 2.0]), [0, 1])
-    with pytest.raises(ValueError, match=r"Group 1 is followed up to 2, .* give a horizon that all groups reach"):
+    with pytest.raises(ValueError, match=r"Group 1 .* up to 2, .* horizon"):
         restricted_mean_test(Surv.from_arrays([1, 1, 0, 0], [1.0, 5.0, 1.0, 2.0]), [0, 0, 1, 1], 3.0)
     with pytest.raises(ValueError, match=r"horizon .*positive"):
         restricted_mean_test(y, by, 0.0)
@@ -254,7 +254,7 @@ def test_groups_that_are_never_at_risk_do_not_count():
     early = Surv.from_arrays(np.append(y["event"], [False, False]), np.append(y["time"], [0.01, 0.02]))
     found, plain = logrank_test(early, np.append(by, ["a0", "a0"])), logrank_test(y, by)
     assert (found.df, found.p_value) == (plain.df, pytest.approx(plain.p_value))
-    with pytest.raises(ValueError, match="no event happened while rows of two or more groups were at risk"):
+    with pytest.raises(ValueError, match=r"no event .* two or more groups"):
         logrank_test(Surv.from_arrays([0, 0, 0], [1.0, 2.0, 3.0]), ["a", "b", "b"])
 
 

@@ -165,7 +165,7 @@ def test_breslow_weighs_events_and_risks():
 def test_intervals_are_refused_with_the_remedy():
     y = Surv.interval([1.0, 2.0, 3.0], [1.0, 4.0, np.inf])
     for estimate in (kaplan_meier, nelson_aalen, risk_table):
-        with pytest.raises(ValueError, match=r"1 rows are interval-censored \(1\).*turnbull"):
+        with pytest.raises(ValueError, match=r"1 rows .* \(1\).*turnbull"):
             estimate(y)
 
 

@@ -126,7 +126,7 @@ def test_breslow_without_risks_is_nelson_aalen_and_survives_large_ones():
 
 def test_breslow_says_what_does_not_fit():
     y = Surv.from_arrays([1, 0, 1], [1.0, 2.0, 3.0])
-    with pytest.raises(ValueError, match=r"log_risk has shape \(2,\); give one finite number per training row \(3\)"):
+    with pytest.raises(ValueError, match=r"log_risk .*\(2,\); .* row \(3\)"):
         breslow(y, [0.0, 1.0], [0.0])
     with pytest.raises(ValueError, match="log_risk has shape"):
         breslow(y, [0.0, np.nan, 1.0], [0.0])

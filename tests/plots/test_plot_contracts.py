@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from matplotlib.collections import LineCollection, PathCollection, PolyCollection, QuadMesh
 from matplotlib.colors import to_rgb
+from matplotlib.text import Text
 
 from sumosurv import CoxPH, CoxPHCV, Surv, plots
 from sumosurv.calibrate import smooth_calibration
@@ -199,6 +200,10 @@ CASES = {
         {"x": "a", "y": "survival probability S(t)", "xlim": (-1.0, 2.0), "lines": 3, "bands": 2,
          "legend": ["t = 0.5 years", "t = 2 years", "90% of the networks", "deciles"]},
     ),
+    "plot_effect with many times": (  # four of nine, evenly spread between the ends
+        lambda **o: plot_effect(effect(Quantity("survival", np.arange(9.0), None, 1.2), limits=False), **o),
+        {"lines": 5, "legend": ["t = 2", "t = 3", "t = 5", "t = 6", "deciles"]},
+    ),
     "plot_effect at one time": (
         lambda **o: plot_effect(effect(limits=False), times=1.0, **o),
         {"lines": 60 + 1 + 1, "bands": 0, "legend": ["t = 1", "single rows", "deciles"]},
@@ -217,6 +222,12 @@ CASES = {
         lambda **o: plot_effect(effect(kinds=("number", "number")), **o),
         {"x": "a", "y": "b", "xlim": (-1.0, 2.0), "ylim": (-1.0, 2.0), "lines": 1,
          "scale": "survival probability S(t), t = 1.5"},
+    ),
+    "plot_effect of two numbers in the middle of many times": (
+        lambda **o: plot_effect(
+            effect(Quantity("survival", np.arange(9.0), None, 1.2), kinds=("number", "number")), **o
+        ),
+        {"scale": "survival probability S(t), t = 4"},
     ),
     "plot_effect of a number and a category": (
         lambda **o: plot_effect(effect(kinds=("number", "category")), times=2.0, unit="days", **o),
@@ -319,10 +330,51 @@ def margins(ax, name, ends, shares):
     np.testing.assert_allclose(found, [low - shares[0] * (high - low), high + shares[1] * (high - low)], rtol=1e-9)
 
 
+def is_grey(line):
+    """Whether a line is a reference; black is the last of the colours of curves."""
+    return len(set(to_rgb(line.get_color()))) == 1 and to_rgb(line.get_color()) != (0.0, 0.0, 0.0)
+
+
+def check_legible(ax, name):
+    """Text can be read and is not cut off, references and limits are fainter than curves, nothing hides a curve."""
+    figure = ax.figure
+    figure.draw_without_rendering()
+    assert figure.get_size_inches()[0] <= 7.2  # of a page
+    space, edge = ax.get_window_extent(), figure.bbox.padded(1)
+    assert space.width * space.height > 0.5 * figure.bbox.width * figure.bbox.height
+    texts = [text for text in figure.findobj(Text) if text.get_visible() and text.get_text()]
+    assert all(8 <= text.get_fontsize() <= 12 for text in texts)
+    assert all(edge.contains(*corner) for text in ax.texts for corner in text.get_window_extent().get_points())
+    legend = ax.get_legend()
+    if legend is not None:
+        assert not legend.get_frame_on()
+        own = legend.get_window_extent()
+        assert own.overlaps(space) == (legend._loc == 0)  # "best": among the curves, where they leave room
+        assert all(edge.contains(*corner) for corner in own.get_points())
+        assert max(own.x0 - space.x1, space.y0 - own.y1) < 0.6 * figure.dpi  # beside the axes
+    for line in ax.lines:
+        thin = line.get_alpha() is not None and line.get_alpha() <= 0.5  # one of many
+        if line.get_linestyle() != "None":
+            lowest, highest = (0.5, 0.7) if thin else (0.8, 1.6) if is_grey(line) else (1.2, 2.2)
+            assert lowest <= line.get_linewidth() <= highest
+        if line.get_marker() not in ("None", None, ""):
+            assert 4 <= line.get_markersize() <= 10
+    for band in count(ax, PolyCollection):
+        assert band.get_linewidth() == 0
+        assert name == "plot_incidences" or 0.1 <= band.get_alpha() <= 0.3
+        assert all(band.get_zorder() < line.get_zorder() for line in ax.lines if not is_grey(line))
+    for limits in count(ax, LineCollection):
+        assert (limits.get_linewidth() <= 1.8).all() or limits.get_alpha() <= 0.35
+    assert all(patch.get_linewidth() == 0 for patch in ax.patches if patch.get_zorder() in (0, 3))  # shaded times
+    in_colour = [to_rgb(line.get_color()) for line in ax.lines if line.get_label()[0] != "_" and not is_grey(line)]
+    assert len(set(in_colour)) == len(in_colour)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_what_a_picture_shows(name):
     draw, expected = CASES[name]
     ax = draw()
+    check_legible(ax, name)
     for what, value in expected.items():
         if f"{what} margin" in expected:
             margins(ax, what, value, expected[f"{what} margin"])

@@ -393,6 +393,14 @@ def _fine_gray(**rows: Any) -> dict[str, Any]:
     return {"coef": model.coef_, "standard_error": model.standard_errors_}
 
 
+@statistic("finegray-concordance")
+@statistic("finegray-concordance-counts", sample_weight=COUNT)
+@statistic("finegray-concordance-weights-groups", sample_weight=WEIGHT, groups=SUBJECT)
+def _fine_gray_concordance(**rows: Any) -> dict[str, Any]:
+    fit = FineGray().fit(X, CAUSES, **rows).summary().fit.unstack()
+    return {"concordance": fit["concordance"], "standard_error": fit["concordance_standard_error"]}
+
+
 @statistic("finegray-separation")
 def _fine_gray_separation() -> dict[str, Any]:
     with warnings.catch_warnings():

@@ -27,11 +27,14 @@ weighted_rows <- function(data, cause) {
 }
 
 terms <- ~ arm + age + marker
-fit <- function(data, cause, cluster = "id", expand = finegray_rows, formula = terms) {
+model <- function(data, cause, cluster = "id", expand = finegray_rows, formula = terms) {
   long <- expand(data, cause)
   formula <- update(formula, Surv(fgstart, fgstop, fgstatus) ~ .)
   environment(formula) <- environment()
-  made <- coxph(formula, long, weights = fgwt, cluster = long[[cluster]], ties = "breslow", control = tight)
+  coxph(formula, long, weights = fgwt, cluster = long[[cluster]], ties = "breslow", control = tight)
+}
+fit <- function(...) {
+  made <- model(...)
   list(coef = unname(coef(made)), standard_error = unname(sqrt(diag(vcov(made)))))
 }
 both <- function(...) {
@@ -51,6 +54,17 @@ add("finegray-weights", paste0(what, " (sampling weights, also of the censoring 
     both(trial, expand = weighted_rows))
 add("finegray-weights-groups", paste0(what, " (sampling weights, robust by subject)"), "trial",
     both(trial, cluster = "subject", expand = weighted_rows))
+
+# summary(coxph()): the rows of finegray() in the risk set of an event are compared with it, with their weights
+concordances <- function(...) {
+  found <- sapply(c("relapse", "death"), function(cause) summary(model(cause = cause, ...))$concordance)
+  list(concordance = unname(found[1, ]), standard_error = unname(found[2, ]))
+}
+what <- "Fine-Gray regression of both causes: concordance and its standard error"
+add("finegray-concordance", what, "trial", concordances(trial))
+add("finegray-concordance-counts", paste0(what, " (whole weights)"), "trial, rows repeated", concordances(repeated))
+add("finegray-concordance-weights-groups", paste0(what, " (sampling weights, robust by subject)"), "trial",
+    concordances(trial, cluster = "subject", expand = weighted_rows))
 
 # cmprsk counts a row with an event as at risk of censoring at the same time, finegray() does not: without ties
 crr <- function() {

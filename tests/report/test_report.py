@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 
 from served_models import HOSTILE
 from sumosurv import AalenJohansen, CoxPH, KaplanMeier, SumoNet, Surv, kaplan_meier, load
@@ -18,7 +19,7 @@ from sumosurv.cli import main
 from sumosurv.model_files import model_digest
 from sumosurv.report import make_report
 from sumosurv.report.description import model_section
-from sumosurv.report.document import Picture, Table, estimate
+from sumosurv.report.document import Picture, Table, estimate, fill_figure
 from sumosurv.report.groups import groups_section
 from sumosurv.report.inputs import ReportInputs
 from sumosurv.report.performance import _advantage, performance_section
@@ -326,5 +327,17 @@ def test_what_cannot_be_reported_is_said(cox):
         make_report(cox, NEW, y, times=[-1.0])
     with pytest.raises(ValueError, match="a second model named 'Cox'"):
         make_report(cox, NEW, y, name="Cox", against={"Cox": cox})
-    with pytest.raises(ValueError, match=r"fitted to 1 cause\(s\) and the rows have 2"):
+    with pytest.raises(ValueError, match=r"1 cause\(s\) and .* have 2"):
         make_report(cox, NEW, Surv.from_arrays(NEW_EVENT * 2, NEW_TIME, causes=2))
+
+
+def test_labels_and_legends_lie_within_the_picture():
+    figure = Figure(figsize=(4.8, 4.0))
+    ax = figure.subplots()
+    ax.plot([0, 1], [0, 100_000], label="a model")
+    ax.set(xlabel="time (years)", ylabel="a quantity", title="two\nlines")
+    ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+    fill_figure(figure, ax)
+    outer, whole = ax.get_tightbbox(), figure.bbox
+    around = np.concatenate([outer.min - whole.min, whole.max - outer.max])
+    np.testing.assert_allclose(around, 3 / 72 * figure.dpi, atol=1.5)  # pixels

@@ -6,11 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sumosurv import AalenJohansen, CoxPH, Surv, kaplan_meier
+from sumosurv import AalenJohansen, CoxPH, Surv, WeibullNet, kaplan_meier
 from sumosurv.explain import permutation_importance
 from sumosurv.nonparametric import aalen_johansen
+from sumosurv.outcome.checks import how_many
+from sumosurv.report import build, description, explanations, groups, performance
 from sumosurv.report.description import data_section, limits_section, model_section
-from sumosurv.report.document import Note, Picture, Section, Table, count, draw, estimate, in_percent, number, shown
+from sumosurv.report.document import Note, Picture, Section, Table, draw, estimate, in_percent, number, shown
 from sumosurv.report.explanations import drivers_section, subjects_section
 from sumosurv.report.groups import groups_section
 from sumosurv.report.inputs import ReportInputs
@@ -62,7 +64,7 @@ def test_numbers_as_text():
     found = [number(v) for v in (0.0, -1.5, 1234.5, 999.96, 12345.6, 2e9, 0.000123, np.nan, np.inf, -np.inf)]
     assert found == ["0", "−1.5", "1234", "1000", "12,346", "2e+09", "0.000123", "–", "∞", "−∞"]
     assert [number(v, 3) for v in (99.96, 100.4)] == ["100", "100"]
-    assert [count(n, "row") for n in (0, 1, 2, 1000)] == ["0 rows", "1 row", "2 rows", "1,000 rows"]
+    assert [how_many(n, "row") for n in (0, 1, 2, 1000)] == ["0 rows", "1 row", "2 rows", "1,000 rows"]
     assert [in_percent(v) for v in (0.1234, 1.0, np.nan)] == ["12.3%", "100.0%", "–"]
     assert [shown(v) for v in (None, np.nan, float("nan"), 0.5, 7, "a")] == ["missing"] * 3 + ["0.5", "7", "a"]
     assert shown("a" * 80) == "a" * 80
@@ -159,7 +161,7 @@ def test_the_limits():
     assert (f"{beyond} of 120 rows here are followed longer" in first) == (beyond > 0)
     outside = X["age"][80:]
     count_outside = int(((outside < X["age"][:80].min()) | (outside > X["age"][:80].max())).sum())
-    assert any(f"age, {count(count_outside, 'row')} (outside" in text for text in told) == (count_outside > 0)
+    assert any(f"age, {how_many(count_outside, 'row')} (outside" in text for text in told) == (count_outside > 0)
     few = next(text for text in told if text.startswith("Too few rows or events"))
     for level, part in X.groupby("site"):
         events = int(Y["event"][part.index].sum())
@@ -310,3 +312,109 @@ def test_risk_groups_with_weights():
     mean = np.average(risk[own], weights=weight[own])
     assert found[1:4] == [str(own.sum()), str(Y["event"][own].sum()), f"{mean:.1%}"]
     assert found[4].startswith(f"{observed:.1%} (")
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Names and options of the functions that sections call, and of the pictures that they draw."""
+    made = []
+
+    def recorded(name, function):
+        def call(*arguments, **options):
+            made.append((name, options))
+            return function(*arguments, **options)
+
+        return call
+
+    def drawing(alt, caption, plot, *arguments, **options):
+        made.append((plot.__name__, options))
+        return draw(alt, caption, plot, *arguments, **options)
+
+    for module in (performance, groups, explanations, description):
+        for name in ("evaluate", "smooth_calibration", "decision_curve", "permutation_importance", "partial_dependence",
+                     "check_censoring"):  # fmt: skip
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, recorded(name, getattr(module, name)))
+        if hasattr(module, "draw"):
+            monkeypatch.setattr(module, "draw", drawing)
+    return made
+
+
+SECTIONS = (data_section, performance_section, groups_section, drivers_section, subjects_section)
+NETWORKS = WeibullNet(n_members=2, max_epochs=1, random_state=0).fit(X[:80], Y[:80])
+
+
+@pytest.mark.parametrize("kind", ["one cause", "causes"])
+def test_sections_pass_on_seed_resamples_unit_and_cause(kind, calls):
+    competing = kind == "causes"
+    model = AalenJohansen().fit(X[:80], CAUSES[:80]) if competing else NETWORKS
+    more = {"causes": ["relapse", "death"]} if competing else {}
+    made = inputs(CAUSES if competing else Y, model, unit="years", random_state=7, n_bootstrap=3, **more)
+    for section in SECTIONS:
+        section(made)
+    seeded = {name for name, options in calls if options.get("random_state") == 7}
+    assert seeded == {
+        "evaluate", "smooth_calibration", "decision_curve", "permutation_importance", "partial_dependence",
+        "check_censoring",
+    }  # fmt: skip
+    known = {name: [options for other, options in calls if other == name] for name, _ in calls}
+    for name in ("evaluate", "smooth_calibration", "decision_curve", "permutation_importance", "plot_score"):
+        assert {options["n_bootstrap"] for options in known[name]} == {3}, name
+    for name, options in calls:
+        if name.startswith("plot_") and name not in ("plot_calibration", "plot_decision_curve", "plot_importance"):
+            assert options["unit"] == "years", name
+    each = [1, 2] if competing else [None]
+    for name in ("plot_score", "smooth_calibration", "decision_curve", "plot_risk_groups", "partial_dependence"):
+        given = [options["cause"] for options in known[name]]
+        assert sorted({k for own in given for k in np.atleast_1d(own).tolist()}, key=str) == each, name
+    assert known["permutation_importance"][0]["n_repeats"] == 3
+    assert {options["max_rows"] for options in known["partial_dependence"]} == {100}
+    assert len(known["partial_dependence"]) == (2 if competing else 3)  # one for all causes
+    assert len(known["plot_effect"]) == (4 if competing else 3)
+    half = {name for name, options in calls if options.get("half")}
+    assert half == {"plot_score", "plot_calibration", "plot_decision_curve", "plot_effect"}
+    assert all((options["legend"], options["individual"]) == (False, False) for options in known["plot_effect"])
+    assert [options["formulas"] for options in known["plot_calibration"]] == [True] * len(each)
+    if competing:
+        assert [options["label"] for options in known["plot_risk_groups"]] == ["relapse", "death"]
+        assert [options["subject"] for options in known["plot_incidences"]] == [0, 1, 2]
+        assert {tuple(options["labels"]) for options in known["plot_incidences"]} == {("relapse", "death")}
+        assert {options["horizon"] for options in known["plot_incidences"]} == {model.last_time_}
+    else:
+        (shown,) = known["plot_survival"]
+        assert (shown["labels"], shown["horizon"]) == (["low risk", "middle risk", "high risk"], model.last_time_)
+        assert len(shown["band"]) == 2
+    curves = known["plot_kaplan_meier"]
+    assert [options.get("legend", True) for options in curves] == [True, False]
+    assert curves[-1]["by"].name == "group"
+    assert set(curves[-1]["by"]) == {"group 1 (lowest risk)", "group 2 (highest risk)"}
+
+
+def test_pictures_of_scores_and_calibration_have_at_most_a_hundred_resamples(calls, monkeypatch):
+    monkeypatch.setattr(performance, "_calibration", lambda *_: Note("left out"))
+    monkeypatch.setattr(performance, "_decisions", lambda *_: Note("left out"))
+    for n_bootstrap, drawn in ((99, 99), (101, 100)):
+        calls.clear()
+        performance_section(inputs(n_bootstrap=n_bootstrap))
+        assert {options["n_bootstrap"] for name, options in calls if name == "plot_score"} == {drawn}
+        assert next(options["n_bootstrap"] for name, options in calls if name == "evaluate") == n_bootstrap
+
+
+def test_a_report_passes_everything_on(monkeypatch):
+    given = {}
+    monkeypatch.setattr(build, "ReportInputs", lambda *_, **options: given.update(options) or ReportInputs(MODEL, X, Y))
+    for name in ("data", "performance", "groups", "drivers", "subjects", "limits", "model"):
+        monkeypatch.setattr(build, f"{name}_section", lambda made, name=name: Section(name, name))
+        getattr(build, f"{name}_section").__name__ = f"{name}_section"
+    options = {
+        "against": {"flat": MODEL}, "times": [0.3], "name": "mine", "unit": "years", "causes": ["a"], "groups": [1],
+        "sample_weight": [2.0], "n_bootstrap": 11, "max_rows": 12, "random_state": 13,
+    }  # fmt: skip
+    made = build.make_report(MODEL, X, Y, **options, verbose=False)
+    assert given == options
+    names = [section.name for section in made.sections]
+    assert names == ["data", "performance", "groups", "drivers", "subjects", "limits", "model"]
+    without = build.make_report(MODEL, X, Y, subjects=False, verbose=False)
+    assert [section.name for section in without.sections] == [name for name in names if name != "subjects"]
+    assert "<title>Report on CoxPH</title>" in without.html
+    assert "<title>A title</title>" in build.make_report(MODEL, X, Y, title="A title", verbose=False).html

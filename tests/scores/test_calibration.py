@@ -150,7 +150,7 @@ def test_group_calibration_allows_for_predictions_that_differ_within_a_group(cen
     """One group: given x the observed survival varies less than that of a sample from the mixture."""
     rng = np.random.default_rng(7)
     statistic = []
-    for _ in range(400):
+    for _ in range(200):
         scale = np.exp(1.2 * rng.normal(size=200))
         t, c = scale * rng.exponential(1.0, 200), rng.exponential(censoring_mean, 200)
         y = Surv.from_arrays(t <= c, np.minimum(t, c))

@@ -336,7 +336,7 @@ def test_scorers_take_a_cause():
 def test_a_cause_that_cannot_be():
     with pytest.raises(ValueError, match="from 1 to 2; got 3"):
         brier(D, Y, 1.0, censoring=G, cause=3)
-    with pytest.raises(ValueError, match="cause=1 needs a distribution with 2 causes"):
+    with pytest.raises(ValueError, match=r"cause=1 needs .* 2 causes"):
         brier(Tabulated([1.0], np.full((N, 1), 0.5)), Y, 1.0, censoring=G, cause=1)
     with pytest.raises(ValueError, match="2 causes"):
         concordance_td(D, Surv.from_arrays(CAUSE > 0, TIME), cause=1)

@@ -204,7 +204,7 @@ def test_concordance_of_few_rows_is_exact():
     d = Weibull(np.exp(0.8 * x[:, 0]), np.exp(0.4 * x[:, 1]))
     assert concordance_td(d, y) == concordance_td(d, y, times="exact")
     assert evaluate(d, None, y, scores="concordance_td", n_bootstrap=0).notes == []
-    with pytest.raises(ValueError, match='times must be "auto", "exact" or an array'):
+    with pytest.raises(ValueError, match='times must be "auto", "exact"'):
         concordance_td(d, y, times="all")
 
 
@@ -359,7 +359,7 @@ def test_every_model_has_a_name_of_its_own(models):
 def test_mistakes_in_what_is_compared_are_named():
     with pytest.raises(ValueError, match=r"n_repeats.*got 0"):
         cross_evaluate({"cox": CoxPH()}, X, Y, n_repeats=0)
-    with pytest.raises(TypeError, match=r"CoxPH is a class; pass a fitted estimator, CoxPH\(\)"):
+    with pytest.raises(TypeError, match=r"CoxPH is a class; .* CoxPH\(\)"):
         evaluate({"cox": CoxPH}, X, Y)
     with pytest.raises(ValueError, match="requires X"):
         evaluate(CoxPH().fit(X, Y), None, Y)

@@ -9,7 +9,7 @@ from scores import direct
 from sumosurv import AalenJohansen, Surv, check_outcome, kaplan_meier
 from sumosurv.distributions import Rescaled, Tabulated, Weibull
 from sumosurv.scores import concordance, concordance_td, harrell_c, uno_c
-from sumosurv.scores._pairs import count_below
+from sumosurv.scores.pairs import count_below
 
 METHODS = ("harrell", "adj_antolini", "antolini")
 
@@ -196,7 +196,7 @@ def test_count_below(values, seed):
 
 def test_mistakes_are_named():
     y = Surv.from_arrays([True, False], [1.0, 2.0])
-    with pytest.raises(ValueError, match="'harrell', 'adj_antolini', 'antolini'; got 'other'"):
+    with pytest.raises(ValueError, match=r"'harrell', .*; got 'other'"):
         concordance_td(Weibull([1.0, 2.0], 1.0), y, method="other")
     with pytest.raises(ValueError, match="one risk score per row"):
         harrell_c([1.0], y)

@@ -108,7 +108,7 @@ def test_no_finite_integral_is_infinite_on_events():
     np.testing.assert_allclose(survival_crps(d, Surv.from_arrays([True, False], [2.0, 2.0])), [np.inf, 0.25])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from([0.0, 0.5, 1.0]), st.integers(1, 20))
 def test_row_order_and_time_unit(seed, share, n):
     """CRPS is in the unit of time."""

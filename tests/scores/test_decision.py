@@ -84,7 +84,7 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say():
     big = np.exp(0.8 * np.random.default_rng(0).normal(size=200_000))
     risk = Weibull(big, 1.2).cdf(0.7)
     truth = ((risk >= p) * (risk - (1 - risk) * p / (1 - p))).mean()
-    for seed in range(120):
+    for seed in range(60):
         d, y = sample(n=200, seed=seed)
         row = decision_curve(
             Weibull(d.scale[:, 0] / 1.2, 1.2), y, 0.7, thresholds=[p], n_bootstrap=100, random_state=0

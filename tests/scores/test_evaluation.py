@@ -9,7 +9,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from sumosurv import Surv, kaplan_meier
-from sumosurv.distributions import Rescaled, Tabulated, Weibull
+from sumosurv.distributions import CauseMixture, Rescaled, Tabulated, Weibull
 from sumosurv.scores import (
     SCORES,
     brier,
@@ -17,6 +17,7 @@ from sumosurv.scores import (
     concordance_td,
     d_calibration,
     evaluate,
+    evaluation_table,
     group_calibration,
     harrell_c,
     integrated_brier,
@@ -362,7 +363,7 @@ def test_grid_search_and_pipeline():
 
 def test_mistakes_are_named():
     X, y = _data(20)
-    with pytest.raises(ValueError, match="no score 'ibs'; the scores are log_likelihood"):
+    with pytest.raises(ValueError, match=r"'ibs'; .* log_likelihood"):
         make_survival_scorer("ibs")
     with pytest.raises(TypeError, match="no predict_distribution"):
         evaluate(StandardScaler(), X, y)
@@ -435,3 +436,31 @@ def test_rows_of_weight_zero_are_left_out():
 def test_a_row_that_enters_where_nobody_is_left_is_impossible():
     d = Tabulated([1.0, 2.0], [0.5, 0.0]).repeat(2)
     assert log_likelihood(d, Surv.from_arrays([0, 1], [4.0, 4.0], [3.0, 3.0])).tolist() == [-np.inf, -np.inf]
+
+
+@pytest.mark.parametrize("options", [{}, {"normalize": True}, {"max_weight": 1.5}])
+@pytest.mark.parametrize("name", ["brier", "scaled_brier", "binomial_log_likelihood", "cumulative_dynamic_auc"])
+def test_scores_at_several_times_are_those_at_each_time(name, options):
+    """Times in any order, one of them twice, and for every cause; resamples too."""
+    rng = np.random.default_rng(5)
+    scale, n = rng.uniform(0.5, 2.0, 80), 80
+    cause, time = rng.integers(0, 3, n), scale * rng.weibull(1.2, n)
+    y = Surv.from_arrays(cause, time)
+    d = CauseMixture(np.log(np.full((n, 2), 0.5)), [Weibull(scale, 1.0), Weibull(2 * scale, 1.5)])
+    times = [0.9, 0.3, 0.6, 0.3]
+    together = evaluate(d, None, y, scores={name: {"times": times, **options}}, n_bootstrap=10)
+    alone = [evaluate(d, None, y, scores={name: {"times": [t], **options}}, n_bootstrap=10) for t in times]
+    expected = pd.concat([table[table["cause"] == k] for k in (1, 2) for table in alone])
+    assert len(together) == 8
+    for column in ("value", "low", "high"):
+        np.testing.assert_allclose(together[column], expected[column], rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "text"),
+    [(0.123456, 4, "0.1235"), (0.5, 2, "0.50"), (-12.3456, 3, "-12.3"), (1234.4, 4, "1234"), (12345.6, 4, "12346"),
+     (100.0, 2, "100"), (99.4, 2, "99"), (999_999_999.0, 4, "999999999"), (1e9, 4, "1.000e+09"), (np.nan, 4, "nan")],
+)  # fmt: skip
+def test_numbers_of_a_printed_table(value, digits, text):
+    """So many digits, but whole numbers are written out up to a billion."""
+    assert evaluation_table._number(value, digits) == text

@@ -259,7 +259,7 @@ def test_a_scorer_takes_late_entry_as_evaluate_does():
 @pytest.mark.parametrize("name", [name for name in SCORES if "entry" not in SCORES[name].takes])
 def test_functions_refuse_late_entry_with_the_remedy(name):
     options = options_of(name) | ({"censoring": Weibull([3.0], 1.0)} if SCORES[name].needs_censoring else {})
-    with pytest.raises(ValueError, match=r"distribution\.remaining\(entry\) and time - entry"):
+    with pytest.raises(ValueError, match=r"remaining\(entry\) .*time - entry"):
         SCORES[name].function(ONE, Surv.from_arrays(CAUSE > 0, TIME, ENTRY), **options)
 
 

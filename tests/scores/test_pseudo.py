@@ -98,7 +98,7 @@ def test_lines_that_do_not_exist():
     y = Surv.from_arrays(y["event"] > 0, y["time"])
     assert np.isnan(calibration_slope(Weibull(np.full(40, 1.0), 1.0), y, 1.0))
     assert np.isnan(calibration_slope(d, Surv.from_arrays(np.zeros(40, bool), y["time"]), 2 * y["time"].max()))
-    with pytest.raises(ValueError, match="40 predicted risks at time 0 are 0 or 1"):
+    with pytest.raises(ValueError, match=r"40 .* at time 0 are 0 or 1"):
         calibration_slope(d, y, 0.0)
     found = evaluate(d, None, y, scores={"calibration_slope": {"time": 0.0}}, n_bootstrap=5)
     assert found["value"].isna().all()

@@ -9,6 +9,7 @@ import pytest
 from sumosurv import Surv, WeibullNet, kaplan_meier
 from sumosurv.outcome import check_outcome
 from sumosurv.scores import auc, blocks, evaluate, log_likelihood
+from sumosurv.sources import Block, hashed
 
 OUTCOME = {"time": "t", "event": "d"}
 MEANS = ["log_likelihood", "integrated_brier", "integrated_binomial_log_likelihood", "d_calibration", "survival_crps"]
@@ -145,3 +146,20 @@ def test_what_cannot_be_scored_in_pieces_is_refused(place):
     )
     with pytest.raises(ValueError, match=r"missing columns.*'c'"):
         evaluate(model, written(frame[["a", "t", "d"]], path.parent / "less.parquet"), OUTCOME)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_rows_of_one_subject_stay_together_in_a_sample(several):
+    """A sample of rows knows their subjects only if a subject has several rows."""
+    rows = np.arange(10, dtype=np.uint64)
+    subjects = rows // 2 if several else rows
+    outcome = check_outcome(Surv.from_arrays(np.ones(10, bool), np.arange(1.0, 11.0)))
+    last = np.sort(hashed(rows, 2))[5]  # the six rows with the smallest hashes
+    chosen = np.flatnonzero(hashed(rows, 2) <= last)
+    found = blocks.BlockTask({}, {}, [], last)(Block(pd.DataFrame({"x": rows}), outcome, rows, subjects)).sample
+    np.testing.assert_array_equal(found.outcome.time, chosen + 1.0)
+    np.testing.assert_array_equal(found.subjects, subjects[chosen])
+    group = found.outcome.group
+    assert (group is not None) == several
+    if several:
+        np.testing.assert_array_equal(group[:, None] == group, subjects[chosen][:, None] == subjects[chosen])

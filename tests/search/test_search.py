@@ -148,6 +148,7 @@ def test_folds_side_by_side_are_folds_one_by_one(data):
 
 
 # the controls that CoxCC draws depend on the number of rows in the population's table
+@pytest.mark.usefixtures("coarse_solutions")
 @pytest.mark.parametrize("estimator", [e for e in OTHERS if not isinstance(e, CoxCC)], ids=lambda e: type(e).__name__)
 def test_folds_of_every_method_have_their_own_scale_of_time(data, estimator):
     """What is learned from a fold's outcome, such as the rounding of its times, is that fold's own in a population."""

@@ -10,9 +10,9 @@ import pytest
 from scipy import stats
 from sklearn.exceptions import NotFittedError
 
-from sumosurv import DeepSurv, NetworkSearch, SumoNet, SumoNetSearch, Surv, datasets
+from sumosurv import DeepSurv, NetworkSearch, SumoNet, SumoNetSearch, Surv, check_outcome, datasets
 from sumosurv.scores import log_likelihood
-from sumosurv.search import executor, fit_folds
+from sumosurv.search import executor, fit_folds, rounds
 from sumosurv.search.executor import Job, _fits, group_members
 from sumosurv.search.selection import SearchRun, choose_size, mixture_scores, network_seed, rank_trials
 from sumosurv.search.space import widest_layers
@@ -419,3 +419,34 @@ def test_members_with_equal_settings_train_together():
     assert groups({"covariate_layers": [4, 4]}, {"covariate_layers": (4, 4)}) == [2]
     encoder = object.__new__(type("Unhashable", (), {"__hash__": None}))
     assert groups({"encoder": encoder}, {"encoder": encoder}, {"encoder": None}) == [2, 1]
+
+
+def test_the_digest_of_rows_changes_with_everything_that_a_search_reads(data):
+    """A stored study is resumed on the same rows only."""
+    X, y = data.X[:20], data.y[:20]
+    other, weight, group = X.assign(x=X["x"] + 1e-9), np.arange(1.0, 21.0), np.arange(20) // 2
+    later = Surv.from_arrays(y["event"], y["time"] + 1e-9)
+    flipped = Surv.from_arrays(~y["event"], y["time"])
+    given = [
+        (X, y, None), (other, y, None), (X.rename(columns={"x": "z"}), y, None), (X, later, None), (X, flipped, None),
+        (X, check_outcome(y, sample_weight=weight), None), (X, check_outcome(y, groups=group), None), (X, y, (X, y)),
+        (X, y, (other, y)), (X, y, (X, later)), (X, y, (X, y, weight)), (X[::-1], y, None),
+    ]  # fmt: skip
+    made = [rounds._fingerprint(rows) for rows in given]
+    assert len(set(made)) == len(given)
+    assert rounds._fingerprint((X.copy(), y.copy(), None)) == made[0]
+    array = X.to_numpy()
+    assert rounds._fingerprint((array, y, None)) == rounds._fingerprint((array.copy(), y, None))
+    assert rounds._fingerprint((array.reshape(20, 1, 1), y, None)) == rounds._fingerprint((array, y, None))
+
+
+@pytest.mark.parametrize(
+    ("options", "capacity", "expected"),
+    [({}, 1, 50), ({"n_trials": 200, "storage": "s"}, 1, 100), ({"n_trials": 200, "storage": "s"}, 4, 50),
+     ({"n_trials": 200, "method": "tpe"}, 1, 32), ({"trials_per_round": 7}, 3, 7)],
+)  # fmt: skip
+def test_trials_per_round(options, capacity, expected):
+    settings = SimpleNamespace(
+        **{"n_trials": 50, "method": "random", "storage": None, "trials_per_round": None} | options
+    )
+    assert rounds._trials_per_round(settings, capacity) == expected

@@ -280,7 +280,7 @@ def test_a_study_of_another_program_is_refused(tmp_path):
         url = str(study._storage.url)
     other = optuna.create_study(storage=url, study_name="sumosurv")
     other.ask()
-    with pytest.raises(ValueError, match="'sumosurv' was created by another program"):
+    with pytest.raises(ValueError, match=r"'sumosurv' .* another program"):
         fitted(tmp_path / "study.db")
     other._storage.remove_session()
     other._storage._backend.engine.dispose()
@@ -296,5 +296,5 @@ def test_a_password_is_not_shown(tmp_path):
 
 def test_a_driver_that_is_missing_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "psycopg2", None)
-    with pytest.raises(ModuleNotFoundError, match=r"me:\*\*\*@there/db is not installed.*sumosurv\[search-"):
+    with pytest.raises(ModuleNotFoundError, match=r":\*\*\*@there/db .*\[search-"):
         opened("postgresql+psycopg2://me:secret@there/db")

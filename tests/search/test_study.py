@@ -111,7 +111,7 @@ def test_a_study_of_other_rows_or_another_space_is_refused(data, tmp_path):
 
 def test_a_file_that_is_no_database_is_said_at_once(data, tmp_path):
     (tmp_path / "text.db").write_text("not a database at all, but text that is long enough to look at")
-    with pytest.raises(ValueError, match=r"text\.db could not be opened: file is not a database\.") as caught:
+    with pytest.raises(ValueError, match=r"text\.db .*: file is not a database") as caught:
         search(storage=tmp_path / "text.db").fit(data.X, data.y)
     assert "SELECT" not in str(caught.value).upper()
 
@@ -255,7 +255,7 @@ def test_trials_come_in_rounds_where_results_are_told_or_stored(data, tmp_path, 
 @pytest.mark.parametrize("options", [{"method": "tpe"}, {"storage": "study.db"}])
 def test_without_optuna_it_is_said_what_needs_it(data, monkeypatch, options):
     monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(ModuleNotFoundError, match=r"needs Optuna: pip install 'sumosurv\[search\]'; method='random'"):
+    with pytest.raises(ModuleNotFoundError, match=r"sumosurv\[search\]'; method='random'"):
         search(**options).fit(data.X, data.y)
 
 

@@ -12,7 +12,7 @@ from served_models import EMPTY, HOSTILE, ROW, frame, model, table
 from sumosurv import CauseSpecific, CoxPH, KaplanMeier, SumoNet, Surv, datasets, load
 from sumosurv.cli import main
 from sumosurv.serve import Limits, ServedModel, serve
-from sumosurv.serve.request import RequestError
+from sumosurv.serve.request import NumberField, RequestError, read_request
 
 TIMES = [0.0, 20.0, 55.5, 300.0]
 
@@ -98,7 +98,7 @@ def test_columns_that_are_standardised_have_ranges_too():
     served = ServedModel(CoxPH().fit(data.X, data.y))
     assert served.fields[0].low == data.X["x"].min()
     assert not served.has_members
-    with pytest.raises(RequestError, match="band: this model has a single network or none"):
+    with pytest.raises(RequestError, match=r"band: .* single network"):
         served.answer({"rows": [{"x": 0.5}], "band": 0.9})
 
 
@@ -224,3 +224,50 @@ def test_an_address_that_is_not_of_this_machine(host, message, monkeypatch):
 def test_numbers_too_large_to_compute_with_are_refused(served, more):
     with pytest.raises(RequestError, match="expected a"):
         served.answer({"rows": [ROW], **more})
+
+
+SMALL = Limits(rows=3, times=4, values=6, band_rows=2)
+ONE, NOW = {"a": 1.0}, {"times": [1]}
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"rows": [ONE] * 3, **NOW}, None), ({"rows": [ONE] * 4, **NOW}, "rows"), ({"rows": []}, "rows"),
+        ({"rows": ONE}, "rows"), ({}, "rows"), ({"rows": [ONE], "times": [1, 2, 3, 4]}, None),
+        ({"rows": [ONE], "times": [1, 2, 3, 4, 5]}, "times"), ({"rows": [ONE], "times": []}, "times"),
+        ({"rows": [ONE], "times": 3}, "times"), ({"rows": [ONE], "times": [0, -1]}, "times[1]"),
+        ({"rows": [ONE], "times": [True]}, "times[0]"), ({"rows": [ONE] * 2, "times": [1, 2, 3]}, None),
+        ({"rows": [ONE] * 2, "times": [1, 2, 3, 4]}, "rows"), ({"rows": [ONE], **NOW, "after": 0}, None),
+        ({"rows": [ONE], **NOW, "after": -0.1}, "after"), ({"rows": [ONE], **NOW, "after": "1"}, "after"),
+        ({"rows": [ONE], **NOW, "horizon": 0}, None), ({"rows": [ONE], **NOW, "horizon": -1}, "horizon"),
+        ({"rows": [ONE] * 2, **NOW, "band": 0.9}, None), ({"rows": [ONE] * 3, **NOW, "band": 0.9}, "rows"),
+        ({"rows": [ONE], **NOW, "band": 0}, "band"), ({"rows": [ONE], **NOW, "band": 1}, "band"),
+        ({"rows": [ONE], **NOW, "band": True}, "band"), ({"rows": [ONE], **NOW, "summaries": 0}, "summaries"),
+        ({"rows": [ONE], **NOW, "bands": 0.9}, "bands"), ({"rows": [{"a": 1, "b": 2}], **NOW}, "rows[0].b"),
+        ({"rows": [ONE, {}], **NOW}, "rows[1].a"), ({"rows": [3], **NOW}, "rows[0]"), ([], "body"),
+    ],
+)  # fmt: skip
+def test_limits_of_a_request(body, field):
+    """The first value outside of a limit is refused by the name of its field, the last one inside is read."""
+    fields = [NumberField("a", 0.0, 1.0, 2.0, False, False)]
+    if field is None:
+        found = read_request(body, fields, 5.0, SMALL, members=True)
+        assert len(found.frame) == len(body["rows"])
+        assert list(found.times) == body["times"]
+        assert (found.after, found.horizon, found.summaries) == (body.get("after", 0), body.get("horizon", 5.0), True)
+        assert found.band == body.get("band")
+    else:
+        with pytest.raises(RequestError) as caught:
+            read_request(body, fields, 5.0, SMALL, members=True)
+        assert [error.field for error in caught.value.errors] == [field]
+
+
+def test_times_and_bands_of_a_request_that_names_none():
+    fields = [NumberField("a", 0.0, 1.0, 2.0, False, False)]
+    found = read_request({"rows": [ONE]}, fields, 5.0, Limits(), members=False)
+    np.testing.assert_allclose(found.times, np.linspace(0, 5, 101))
+    assert (found.after, found.horizon, found.band) == (0.0, 5.0, None)
+    with pytest.raises(RequestError) as caught:
+        read_request({"rows": [ONE], "band": 0.9}, fields, 5.0, Limits(), members=False)
+    assert [error.field for error in caught.value.errors] == ["band"]

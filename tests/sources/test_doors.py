@@ -103,15 +103,15 @@ def test_weights_and_groups_are_checked_at_every_door(weight, tmp_path):
     frame = rows().assign(w=1.0, g=np.arange(60).astype(str))
     frame["w"] = {"negative": -1.0, "missing": np.nan, "zero": 0.0}[weight]
     for door in DOORS:
-        with pytest.raises(ValueError, match=r"sample_weight is (negative, missing|zero in all)"):
+        with pytest.raises(ValueError, match=r"sample_weight is (negative|zero)"):
             fit_through(door, frame, tmp_path, weight="w", groups="g")
     y = Surv.from_columns(frame, event="d", time="t")
     for other in (np.full(60, np.datetime64("2020-01-01")), np.full(60, 2 + 1j), np.full(60, np.timedelta64(1, "D"))):
-        with pytest.raises(ValueError, match="sample_weight must have one number for each of the 60 rows"):
+        with pytest.raises(ValueError, match=r"sample_weight .* 60 rows"):
             sumosurv.check_outcome(y, sample_weight=other)
     frame = frame.assign(w=1.0, g=frame["g"].where(frame.index != 3))
     for door in DOORS:
-        with pytest.raises(ValueError, match=r"groups is missing in 1 rows, first at 3"):
+        with pytest.raises(ValueError, match=r"groups .*in 1 rows, first at 3"):
             fit_through(door, frame, tmp_path, weight="w", groups="g")
 
 
@@ -290,7 +290,7 @@ def test_a_column_agrees_with_the_name_of_its_folder(tmp_path):
     frame[frame["c"] == "u"].to_parquet(tmp_path / "c=u" / "0.parquet", index=False)
     assert set(pd.concat(RowSource(tmp_path).frames())["c"]) == {"u"}
     frame.to_parquet(tmp_path / "c=u" / "0.parquet", index=False)
-    with pytest.raises(ValueError, match="is in the folder c=u, and its column 'c' has other values"):
+    with pytest.raises(ValueError, match=r"folder c=u, .*column 'c' has other"):
         RowSource(tmp_path)
 
 
@@ -346,15 +346,20 @@ def test_masked_outcomes_are_refused():
     frame = rows()
     time, event = np.ma.masked_array(frame["t"]), np.ma.masked_array(frame["d"])
     time[4] = np.ma.masked
-    with pytest.raises(ValueError, match=r"'time' is missing \(NaN\) in 1 rows, first at 4"):
+    with pytest.raises(ValueError, match=r"'time' .*1 rows, first at 4"):
         KaplanMeier().fit(frame[["a"]], (time, frame["d"].to_numpy()))
     event[5] = np.ma.masked
     for y in ((frame["t"].to_numpy(), event), np.ma.stack([frame["t"], event], axis=1)):
-        with pytest.raises(ValueError, match=r"'event' must be .*1 rows are not, first at 5"):
+        with pytest.raises(ValueError, match=r"'event' .*1 rows .*first at 5"):
             sumosurv.check_outcome(y)
+    records = np.ma.masked_array(Surv.from_columns(frame, event="d", time="t"))  # a record has a mask per field
+    np.testing.assert_array_equal(sumosurv.check_outcome(records).time, frame["t"])
+    records["time"][7] = np.ma.masked
+    with pytest.raises(ValueError, match=r"'time' is missing \(NaN\) in 1 rows, first at 7"):
+        sumosurv.check_outcome(records)
     weight = np.ma.masked_array(np.ones(60))
     weight[0] = np.ma.masked
-    with pytest.raises(ValueError, match=r"sample_weight is negative, missing .*first at 0"):
+    with pytest.raises(ValueError, match=r"sample_weight .*first at 0"):
         sumosurv.check_outcome((frame["t"].to_numpy(), frame["d"].to_numpy()), sample_weight=weight)
 
 

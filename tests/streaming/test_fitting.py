@@ -210,7 +210,9 @@ def test_a_streamed_model_is_an_ordinary_one(tmp_path):
     assert SumoNet(n_members=7, max_epochs=3)._components_on_disk(10**8)["network"].max_epochs == 3
 
 
-@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method._streams and name != "SumoNet"])
+@pytest.mark.parametrize(
+    "name", [name for name, method in METHODS.items() if method._supports_blocks and name != "SumoNet"]
+)
 def test_every_method_that_says_so_can_be_streamed(name, tmp_path):
     frame = rows(120)
     model = METHODS[name](n_members=1, covariate_layers=(2,), max_epochs=1, random_state=0)

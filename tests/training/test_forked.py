@@ -102,7 +102,7 @@ def test_a_callback_is_called_in_this_process_and_may_interrupt(rows):
 
 @pytest.mark.parametrize("n_jobs", [0, 1.5, "all", True])
 def test_other_values_are_refused(rows, n_jobs):
-    with pytest.raises(ValueError, match="n_jobs of SumoNet must be None or an integer other than 0"):
+    with pytest.raises(ValueError, match=r"n_jobs .* None or .* other than 0"):
         fit(rows, n_jobs)
 
 

@@ -213,7 +213,7 @@ def test_ctrl_c_before_there_is_anything_to_keep(monkeypatch):
 def test_no_finite_likelihood_names_the_members_and_a_remedy():
     table = data()
     table.outcome.time[:] = torch.nan
-    with pytest.raises(TrainingError, match=r"any member \(0, 1, 2\)\. Try a smaller learning_rate.*extreme values"):
+    with pytest.raises(TrainingError, match=r"\(0, 1, 2\).*learning_rate.*extreme"):
         train(network(), table, *rows())
     with pytest.raises(TrainingError, match=r"any member \(0, 1, 2\)"):
         train(network(), table, rows()[0], None)

@@ -8,17 +8,16 @@ import inspect
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from sumosurv.cli.options import check_target, cluster_of, how_many, read_source
+from sumosurv.cli.options import check_target, cluster_of, read_source
 from sumosurv.estimators import METHODS, SurvivalEstimator
 from sumosurv.estimators.network import NetworkEstimator
+from sumosurv.outcome.checks import how_many
 from sumosurv.search import NetworkSearch
 from sumosurv.sources import Source, hashed, write_table
 from sumosurv.streaming.fitting import MOST_VALIDATION
@@ -34,7 +33,9 @@ def run_fit(arguments: argparse.Namespace) -> int:
     model = _estimator(arguments)
     options = _checkpoint_options(arguments, model)
     cluster = cluster_of(arguments)
-    with torchrun_workers(arguments.device or "auto") as workers, _silent(not workers.first):
+    with torchrun_workers(arguments.device or "auto") as workers, warnings.catch_warnings():
+        if not workers.first:  # the first of several processes shows them
+            warnings.simplefilter("ignore")
         if workers.size > 1:
             options["workers"] = workers
         source, validation = _rows(arguments, model, whole=cluster is not None)
@@ -201,15 +202,6 @@ def _checkpoint_options(arguments: argparse.Namespace, model: SurvivalEstimator)
     if arguments.checkpoint.exists() and not arguments.checkpoint.is_dir():
         raise ValueError(f"--checkpoint names {arguments.checkpoint}, which is a file; name a folder.")
     return {"checkpoint": Checkpoints(arguments.checkpoint, arguments.checkpoint_seconds)}
-
-
-@contextmanager
-def _silent(yes: bool) -> Iterator[None]:
-    """Ignore warnings, which the first of several processes shows."""
-    with warnings.catch_warnings():
-        if yes:
-            warnings.simplefilter("ignore")
-        yield
 
 
 # ---------------------------------------------------------------------- output

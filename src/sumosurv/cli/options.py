@@ -49,16 +49,8 @@ def read_source(
 ) -> Source:
     """A table with the outcome that was named, without identifiers and dropped columns.
 
-    Parameters
-    ----------
-    path : Path
-    arguments : Namespace
-    n_causes : int, optional
-        The number of causes of a fitted model, or of the training rows.
-    columns : sequence of str, optional
-        The covariates; all columns that have no role by default.
-    whole : bool
-        Read the whole table into memory, regardless of its size.
+    ``n_causes`` is that of a fitted model or of the training rows. The covariates are ``columns``, by default all
+    columns that have no role. ``whole`` reads the table into memory, regardless of its size.
     """
     roles = Roles.of({role: getattr(arguments, role) for role in _ROLES}, prefix="--")
     unwanted = [*getattr(arguments, "drop", ()), *getattr(arguments, "id", ())] if columns is None else []
@@ -68,11 +60,6 @@ def read_source(
         columns = [name for name in roles.covariates(table) if name not in unwanted]
     check_present(getattr(arguments, "categorical", ()), columns, "covariate")
     return as_source(table, roles, n_causes=n_causes, columns=columns)
-
-
-def how_many(number: int, what: str) -> str:
-    """A number and its noun, in the plural if needed."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def cluster_of(arguments: argparse.Namespace) -> Cluster | None:

@@ -15,17 +15,23 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from tqdm.auto import tqdm
 
-from sumosurv.cli.options import check_target, cluster_of, how_many, read_rows, read_source
+from sumosurv.cli.options import check_target, cluster_of, read_rows, read_source
 from sumosurv.estimators import load
 from sumosurv.files import is_parquet
 from sumosurv.outcome import Outcome
+from sumosurv.outcome.checks import how_many
 from sumosurv.preprocessing import LevelNotes
 from sumosurv.scores import SCORES
 from sumosurv.scores.blocks import BlockRows, MemoryRows, common_causes, rows_of
 from sumosurv.scores.evaluation import evaluate_rows
 from sumosurv.scores.score import default_scores
 from sumosurv.sources import Source, as_source, write_table
-from sumosurv.streaming.predicting import PredictionTable, check_prediction_columns, predict_to_parquet
+from sumosurv.streaming.predicting import (
+    PredictionTable,
+    check_prediction_columns,
+    count_extrapolated,
+    predict_to_parquet,
+)
 
 if TYPE_CHECKING:
     from sumosurv.cluster import Cluster
@@ -83,7 +89,7 @@ def _predictions(
     """Predictions in blocks of rows, made here or on a cluster; counts the extrapolated ones."""
     names, notes = check_prediction_columns(model, source, identifiers), LevelNotes()
     blocks = (block.X for block in source.blocks(list(dict.fromkeys([*names, *identifiers])), rows=_BLOCK))
-    work = partial(_block, model, table, names, identifiers)
+    work = partial(table.of_rows, model, names, identifiers)
     if cluster is None:
         parts: Iterator[pd.DataFrame] = map(partial(work, notes=notes), blocks)
     else:
@@ -91,22 +97,10 @@ def _predictions(
 
         parts = map_blocks(cluster, work, blocks)
     for made in parts:
-        beyond.update(name for text in made.get("extrapolated", ()) for name in text.split())
+        beyond += count_extrapolated(made.get("extrapolated", ()))
         yield made
         bar.update(len(made))
     notes.warn()
-
-
-def _block(
-    model: Any,
-    table: PredictionTable,
-    names: Sequence[str],
-    identifiers: Sequence[str],
-    frame: pd.DataFrame,
-    notes: LevelNotes | None = None,
-) -> pd.DataFrame:
-    """Predictions for some rows, beside their identifiers."""
-    return table.of_rows(model, frame[list(names)], frame[list(identifiers)], Counter(), notes)
 
 
 # ---------------------------------------------------------------------- evaluate

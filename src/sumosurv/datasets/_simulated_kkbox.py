@@ -81,7 +81,10 @@ def _customers(m: int, first: int, rng: np.random.Generator) -> tuple[Any, Any, 
     spells = []
     for j in range(100):
         X = _spell(person.take(who), j, gap, rng)
-        event, censoring = _event_time(X, rng), follow_up
+        (scale_1, shape_1), (scale_2, shape_2) = _parameters(X)
+        soon = rng.random(len(X)) < _SHARES[0]
+        event = rng.weibull(np.where(soon, shape_1, shape_2)) * np.where(soon, scale_1, scale_2)
+        censoring = follow_up
         spells.append((X, who, event, censoring))
         gap = 31.0 + rng.exponential(120.0, len(who))
         back = (event <= censoring) & (rng.random(len(who)) < _RETURN)
@@ -153,12 +156,6 @@ def _spell(person: pd.DataFrame, place: int, gap: Floats, rng: np.random.Generat
 
 
 # ------------------------------------------------------------------ the distribution of T
-
-
-def _event_time(X: pd.DataFrame, rng: np.random.Generator) -> Floats:
-    (scale_1, shape_1), (scale_2, shape_2) = _parameters(X)
-    soon = rng.random(len(X)) < _SHARES[0]
-    return rng.weibull(np.where(soon, shape_1, shape_2)) * np.where(soon, scale_1, scale_2)
 
 
 def _parameters(X: pd.DataFrame) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:

@@ -91,7 +91,12 @@ def read(wanted: Entry) -> tuple[pd.DataFrame, str]:
     if where == BUNDLED:
         return checked(_from_scikit_survival(wanted), wanted, "scikit-survival's bundled data"), BUNDLED
     content = _fetch(wanted)
-    _check_file(content, wanted)
+    found = hashlib.sha256(content).hexdigest()
+    if found != wanted.file_digest:  # before it is read
+        raise ChecksumError(
+            f"The file from {wanted.url} ({len(content)} bytes) is not the published file of {wanted.name!r}: its "
+            f"sha256 is {found}, expected {wanted.file_digest}. {_instead(wanted)}"
+        )
     frame = checked(_from_public_file(content, wanted), wanted, wanted.url)
     _keep(frame, wanted)
     return frame, wanted.url
@@ -143,16 +148,6 @@ def _fetch(wanted: Entry) -> bytes:
             f"{wanted.url} is larger than {_LARGEST} bytes; this is not the file of {wanted.name!r}. {_instead(wanted)}"
         )
     return content
-
-
-def _check_file(content: bytes, wanted: Entry) -> None:
-    """Raise ChecksumError if a file is not the published one, before it is read."""
-    found = hashlib.sha256(content).hexdigest()
-    if found != wanted.file_digest:
-        raise ChecksumError(
-            f"The file from {wanted.url} ({len(content)} bytes) is not the published file of {wanted.name!r}: its "
-            f"sha256 is {found}, expected {wanted.file_digest}. {_instead(wanted)}"
-        )
 
 
 def _instead(wanted: Entry) -> str:

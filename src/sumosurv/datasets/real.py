@@ -181,8 +181,17 @@ def fold(name: str, i: int) -> Fold:
     _check_number(i)
     stored = _stored_fold(name, int(i))
     if stored is not None:
-        return _checked_fold(stored, wanted.rows, f"{name!r}, fold {i} in folds.npz")
-    return _made_fold(load(name).y["event"], int(i))
+        if not np.array_equal(np.sort(np.concatenate(stored)), np.arange(wanted.rows)):
+            raise ChecksumError(
+                f"{name!r}, fold {i} in folds.npz does not hold each of the {wanted.rows} rows exactly once; replace "
+                "the file."
+            )
+        return stored
+    event = load(name).y["event"]
+    splitter = StratifiedKFold(N_FOLDS, shuffle=True, random_state=_FOLD_SEED)
+    rest, test = list(splitter.split(np.zeros(len(event)), event))[int(i)]
+    train, valid = train_test_split(rest, test_size=0.25, random_state=_FOLD_SEED, stratify=event[rest])
+    return Fold(np.sort(train), np.sort(valid), test)
 
 
 def _check_number(i: int) -> None:
@@ -207,19 +216,6 @@ def _stored_fold(name: str, i: int) -> Fold | None:
             return Fold(*(folds[key].astype(np.intp).ravel() for key in keys))
     except Exception as error:  # a damaged archive makes NumPy and zipfile raise almost anything
         raise ChecksumError(f"{path} cannot be read ({error}); replace the file, or remove it.") from error
-
-
-def _checked_fold(parts: Fold, rows: int, where: str) -> Fold:
-    if not np.array_equal(np.sort(np.concatenate(parts)), np.arange(rows)):
-        raise ChecksumError(f"{where} does not hold each of the {rows} rows exactly once; replace the file.")
-    return parts
-
-
-def _made_fold(event: npt.NDArray[np.bool_], i: int) -> Fold:
-    splitter = StratifiedKFold(N_FOLDS, shuffle=True, random_state=_FOLD_SEED)
-    rest, test = list(splitter.split(np.zeros(len(event)), event))[i]
-    train, valid = train_test_split(rest, test_size=0.25, random_state=_FOLD_SEED, stratify=event[rest])
-    return Fold(np.sort(train), np.sort(valid), test)
 
 
 def fold_by_customer(customer: npt.ArrayLike, i: int) -> Fold:

@@ -51,7 +51,7 @@ def as_tensor(values: Any, like: Tensor | None = None) -> Tensor:
 
 
 def is_traced(value: Tensor) -> bool:
-    """Whether a model is being exported, so that no decision can depend on a value."""
+    """Whether a model is being exported, so that control flow must not depend on values."""
     return torch.compiler.is_exporting() or (hasattr(value, "__torch_function__") and not isinstance(value, Tensor))
 
 
@@ -62,14 +62,14 @@ def to_output(result: Tensor, tensor: bool = False) -> Any:
 
 def check_times(t: Tensor, name: str = "times") -> Tensor:
     """Return the times; raise a ValueError if one is negative or missing."""
-    if not is_traced(t) and (bool(torch.isnan(t).any()) or bool((t < 0).any())):
+    if not is_traced(t) and not bool((t >= 0).all()):
         raise ValueError(f"{name} must be zero or more and not missing; got {_first_outside(t, 0.0, math.inf)}.")
     return t
 
 
 def check_levels(levels: Tensor) -> Tensor:
     """Return the levels of quantiles; raise a ValueError if one is not a probability."""
-    if bool(torch.isnan(levels).any()) or bool(((levels < 0) | (levels > 1)).any()):
+    if not bool(((levels >= 0) & (levels <= 1)).all()):
         raise ValueError(f"Quantile levels must lie in [0, 1]; got {_first_outside(levels, 0.0, 1.0)}.")
     return levels
 

@@ -12,7 +12,7 @@ from sumosurv.distributions._quadrature import integrate_panels
 
 _LOG_MIN, _LOG_MAX = -700.0, 690.0  # exp of these is still a normal float64
 _GOAL = 1e-12  # relative error of a quantile
-_FIRST_LOOKS = 12  # times at most at which all curves are evaluated before a search for quantiles
+_FIRST_LOOKS = 12  # most times at which all curves are evaluated before a search for quantiles
 
 
 def invert_log_survival(
@@ -21,12 +21,11 @@ def invert_log_survival(
     level: Tensor,
     start: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
-    r"""The smallest t with log S(t) <= level, by a safeguarded Newton iteration.
+    r"""Return the smallest t with log S(t) <= level, by a safeguarded Newton iteration.
 
-    With u = log t and Λ = -log S, solves log Λ(eᵘ) = log(-level). Its slope is t·λ(t)/Λ(t), which is
-    constant for a Weibull distribution and slowly varying for most others, so that Newton's steps are
-    long and few; a bracket falls back to bisection where they leave it. Only what is not yet settled is
-    evaluated again.
+    With u = log t and Λ = -log S, solves log Λ(eᵘ) = log(-level). Its slope is t·λ(t)/Λ(t), which is constant for a
+    Weibull distribution and varies slowly for most others, so that a few Newton steps suffice. A step that leaves the
+    bracket is replaced by bisection. Only levels that have not converged are evaluated again.
 
     Parameters
     ----------
@@ -36,12 +35,12 @@ def invert_log_survival(
         The subject of each level.
     level : Tensor of shape (k,)
         log of the survival probabilities to reach; 0 gives t = 0.
-    start : (places, log S at zero), optional
-        Of each level, (k,): log t where its search begins, and the curve at zero; see `first_look`.
+    start : (log t, log S at zero), optional
+        For each level, (k,): log t at which its search begins, and the curve at zero; see `starting_points`.
     """
     target = torch.log(-level)  # -inf for level 0, inf for level -inf
     begin, at_zero = (torch.zeros_like(target), log_both(rows, torch.zeros_like(level))[0]) if start is None else start
-    at_start = at_zero <= level  # a curve may lose mass at time zero
+    at_start = at_zero <= level  # a curve may have an atom at time zero
     result = torch.where((level >= 0) | at_start, torch.zeros_like(level), torch.full_like(level, math.inf))
     search = _Search((torch.isfinite(target) & ~at_start).nonzero()[:, 0], target, begin)
     for _ in range(400):
@@ -55,12 +54,12 @@ def invert_log_survival(
     return result
 
 
-def first_look(
+def starting_points(
     log_survival: Callable[[Tensor], Tensor], breaks: Sequence[float], level: Tensor
 ) -> tuple[Tensor, Tensor] | None:
-    """log t at which the search for each level (n, m) begins, and log S at zero, flat; None without known breaks.
+    """Return log t at which the search for each level (n, m) begins, and log S at zero, flat; None without breaks.
 
-    The place is on the straight lines of log Λ over log t through some of the breaks.
+    The starting point is found by linear interpolation of log Λ over log t between some of the breaks.
     """
     breaks = sorted(b for b in breaks if b > 0)
     if len(breaks) < 3:
@@ -77,16 +76,16 @@ def first_look(
 
 
 class _Search:
-    """The state of the iteration for the levels that are not settled: places, brackets, the last gap."""
+    """The state of the iteration for the levels that have not converged: positions, brackets, the last gap."""
 
     def __init__(self, who: Tensor, target: Tensor, begin: Tensor) -> None:
         self.who, self.target, self.u = who, target[who], begin[who]
         self.low, self.high = torch.full_like(self.u, -math.inf), torch.full_like(self.u, math.inf)
         self.last_gap = torch.full_like(self.u, math.inf)
-        self.hit = torch.zeros_like(self.who, dtype=torch.bool)  # the curve is at the level in ``high``
+        self.hit = torch.zeros_like(self.who, dtype=torch.bool)  # the curve equals the level at ``high``
 
     def advance(self, log_survival: Tensor, log_density: Tensor) -> tuple[Tensor, Tensor]:
-        """One step from the curve at the current places; returns those that settled, with their times."""
+        """Take one step, given the curve at the current positions; return the levels that converged and their times."""
         tolerance = 4 * torch.finfo(self.u.dtype).eps
         probe = tolerance**0.6
         u = self.u
@@ -101,16 +100,16 @@ class _Search:
         newton = u + (-gap / slope).nan_to_num(nan=math.inf).clamp(-8.0, 8.0)
         middle = torch.where(torch.isinf(high), low + 8.0, 0.5 * (low + high))
         middle = torch.where(torch.isinf(low), high - 8.0, middle)
-        # a step curve lends itself a density that is not its slope: trust the steps only while they help
+        # the interpolated density of a step function is not its slope: use Newton steps only while they help
         trusted = (newton > low) & (newton < high) & (slope > 0) & (gap.abs() <= 0.5 * self.last_gap)
-        # on the level: a look to the left tells a crossing from a flat stretch, whose start is wanted
+        # at the level: a probe to the left tells a crossing from a flat stretch, whose start is the quantile
         proposal = torch.where(trusted, newton, middle)
         proposal = torch.where(self.hit & (u == high) & (self.last_gap > 2 * tolerance), u - probe, proposal)
         proposal = proposal.clamp(_LOG_MIN, _LOG_MAX)
         width = tolerance * u.abs().clamp_min(1.0)
         bracketed = (high - low <= 4 * width) | (self.hit & (high - low <= 1.5 * probe))
         stuck = (proposal - u).abs() <= width
-        # Newton's steps shrink faster and faster: where the one to come is below the goal, this one is the last
+        # Newton steps shrink superlinearly: if the next step would be below the goal, this one is the last
         shrink = torch.where(torch.isinf(self.last_gap), math.inf, gap.abs() / self.last_gap)
         arrived = trusted & (gap.abs() > tolerance) & ((newton - u).abs() * shrink <= max(_GOAL, tolerance))
         self.u = torch.where(bracketed, high, proposal)
@@ -120,8 +119,8 @@ class _Search:
     def _settle(self, done: Tensor) -> tuple[Tensor, Tensor]:
         u, low, high = self.u[done], self.low[done], self.high[done]
         t = torch.exp(u)
-        t = torch.where(torch.isinf(high) & (u >= _LOG_MAX), math.inf, t)  # never got so low
-        t = torch.where(torch.isinf(low) & (u <= _LOG_MIN), 0.0, t)  # was there from the start
+        t = torch.where(torch.isinf(high) & (u >= _LOG_MAX), math.inf, t)  # the level is never reached
+        t = torch.where(torch.isinf(low) & (u <= _LOG_MIN), 0.0, t)  # the level is reached at time zero
         settled = self.who[done]
         for name in ("who", "target", "u", "low", "high", "last_gap", "hit"):
             setattr(self, name, getattr(self, name)[~done])
@@ -134,19 +133,19 @@ def mean_survival_time(
     precision: float = 0.0,
     breaks: Sequence[float] = (),
 ) -> Tensor:
-    r"""∫₀^horizon S(t) dt by adaptive Gauss-Kronrod quadrature in log time.
+    r"""∫₀^horizon S(t) dt by adaptive quadrature (Patterson's rules) in log time.
 
-    The relative error is about 1e-10, or 16 times the ``precision`` of a curve known less well (single precision).
+    The relative error is about 1e-10, or 16 times the ``precision`` of a less accurate curve (single precision).
 
     Parameters
     ----------
     survival : callable
         (rows of shape (k,), times of shape (k, m)) to S of shape (k, m).
     horizon : Tensor of shape (n,)
-        Upper limits, inf allowed: then the far end is found from the decay of t·S(t), and the result is
-        inf where that does not decay.
+        Upper limits. For inf, the end is found from the decay of t·S(t), and the result is inf if that does not
+        decay.
     precision : float
-        The relative rounding error of ``survival``: panels are not cut in pursuit of it.
+        The relative rounding error of ``survival``, below which panels are not subdivided.
     breaks : sequence of float
         Times at which S is not smooth: panels end there.
     """
@@ -163,8 +162,8 @@ def mean_survival_time(
 
 
 def _far_end(survival: Callable[[Tensor, Tensor], Tensor], rows: Tensor, like: Tensor) -> Tensor:
-    """log of a time past which ∫ S is below 1e-13 of the whole, by steps of 2; inf if there is none."""
-    u = 2.0 * torch.arange(-14, 343, device=like.device).to(like)[None]  # up to the largest number there is
+    """Return the log of a time beyond which ∫ S is below 1e-13 of the whole, in steps of 2; inf if there is none."""
+    u = 2.0 * torch.arange(-14, 343, device=like.device).to(like)[None]  # up to the largest float64
     mass = torch.exp(u) * survival(rows, torch.exp(u))
     tail = mass.flip(1).cumsum(1).flip(1)
     small = tail <= 1e-14 * tail[:, :1]
@@ -181,10 +180,10 @@ def _integrate(
     tolerance: float,
     breaks: Sequence[float],
 ) -> Tensor:
-    """∫₀^exp(end) S(t) dt for each row, over panels of log time cut in two until each is accurate."""
+    """∫₀^exp(end) S(t) dt for each row, over panels of log time that are halved until each is accurate."""
     if len(rows) == 0:
         return torch.zeros_like(end)
-    # Panel edges at multiples of 2 in log time; below the first S hardly changes, or the time is too short to matter.
+    # Panel edges at multiples of 2 in log time. Before the first edge, S hardly changes or the time is negligible.
     top = torch.ceil(end / 2) * 2
     highest, lowest = float(top.max()), float(top.min())
     for panels in (6, 9, 14, 22, 44, 88, 176, 352, 704):
@@ -192,7 +191,7 @@ def _integrate(
         edges = highest - 2.0 * torch.arange(count + 1, device=end.device).to(end)
         first = torch.exp(edges[-1])
         s_first = survival(rows, first.expand(1, 1))[:, 0]
-        # S >= S(end) up to the end: the integral is at least that
+        # the integral is at least end · S(end), because S does not increase
         least = torch.maximum(first * s_first, torch.exp(end) * survival(rows, torch.exp(end)[:, None])[:, 0])
         if bool((first * (1.0 - s_first) <= 1e-13 * least).all()):
             break

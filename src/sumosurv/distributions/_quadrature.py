@@ -12,11 +12,11 @@ from torch import Tensor
 
 from sumosurv.grouped_sum import add_by_group
 
-Function = Callable[[Tensor, Tensor], Tensor]  # rows (k,) and places (k or 1, m) to values (k, m)
+Function = Callable[[Tensor, Tensor], Tensor]  # rows (k,) and positions (k or 1, m) to values (k, m)
 
-_MANY = 0.25  # of the rows: a panel that is inaccurate for more of them is made finer for all
-_SHARED_CUTS = 5  # times that a panel is cut for all rows at most
-_LEAST = 1e-6  # of the difference of two rules: the least error that the next is taken to have
+_MANY = 0.25  # a panel that is inaccurate for a larger proportion of rows is refined for all rows
+_SHARED_CUTS = 5  # most times that a panel is halved for all rows
+_LEAST = 1e-6  # smallest error estimate of a rule, relative to the difference of the two coarser rules
 
 
 def integrate_panels(
@@ -29,11 +29,11 @@ def integrate_panels(
     *,
     smooth: bool = True,
 ) -> Tensor:
-    """``total`` plus ∫ function(u) du from start to end, each (n,), over panels between given edges.
+    """Return ``total`` plus ∫ function(u) du from start to end, each (n,), over panels between given edges.
 
-    Panels that most rows share are evaluated on one grid, and made finer there while the error is too large for many
-    rows; what is left is cut row by row. A function that is ``smooth`` between the edges is trusted to be what a few
-    nodes say, to an error of 1e-9; others, with kinks at places unknown, are looked at more closely.
+    Panels that most rows share are evaluated on one grid, which is refined while the error is too large for many rows;
+    the remaining panels are halved row by row. For a function that is ``smooth`` between the edges, a few nodes suffice
+    for an error of 1e-9; a function with kinks at unknown positions is evaluated at more nodes.
     """
     rows = torch.arange(len(start), device=start.device)
     total = torch.zeros_like(start) if total is None else total
@@ -59,7 +59,7 @@ def integrate_panels(
 
 
 def panel_edges(breaks: Sequence[float], last: float) -> list[float]:
-    """Edges of panels from zero to the last time: at the breaks, and no panel more than eight times its start."""
+    """Return panel edges from zero to the last time: the breaks, and more, so that a panel ends by 8 × its start."""
     edges = [last]
     for start in sorted(breaks, reverse=True):
         edges += _shrinking(edges[-1], start)
@@ -74,10 +74,10 @@ def _shrinking(high: float, low: float) -> list[float]:
 
 
 def squared_areas(survival: Function, at: Tensor, breaks: Sequence[float], precision: float) -> tuple[Tensor, Tensor]:
-    """(∫₀^at F², ∫_at^last S²) of each row, where ``last`` is the last of the breaks and ``at`` does not exceed it.
+    """Return (∫₀^at F², ∫_at^last S²) of each row, where ``last`` is the last of the breaks, for ``at`` up to ``last``.
 
-    Over panels between the breaks, on which curves are smooth. All rows are evaluated once, on the same times; only the
-    panel in which ``at`` lies is cut in two for each row.
+    Curves are smooth on the panels between the breaks. All rows are evaluated once, at the same times; only the panel
+    that contains ``at`` is split for each row.
     """
     last = max(breaks)
     edges = torch.tensor(panel_edges([b for b in breaks if 0.0 < b < last], last)).to(at)
@@ -111,10 +111,10 @@ def _squared_cdf(survival: Tensor) -> Tensor:
 
 
 class _Goal(NamedTuple):
-    """How accurate is accurate enough, for each panel."""
+    """The accuracy required of each panel."""
 
-    of_size: float  # of the row's whole integral
-    of_panel: float  # or of the panel's own
+    of_size: float  # relative to the row's whole integral
+    of_panel: float  # plus this, relative to the panel's integral
 
     def missed(self, panels: _Panels, size: Tensor) -> Tensor:
         """Return which panels are not accurate enough, given the size of the whole integral of their rows."""
@@ -122,9 +122,9 @@ class _Goal(NamedTuple):
 
 
 def _adaptive(function: Function, rule: _Rule, panels: _Panels, total: Tensor, goal: _Goal) -> Tensor:
-    """Add to each row's total the integrals over its panels, cut in two until each is accurate.
+    """Add to each row's total the integrals over its panels, which are halved until each is accurate.
 
-    The size of a row's whole integral is taken as the first pass saw it.
+    The size of a row's whole integral is estimated from the first pass.
     """
     size = add_by_group(total, panels.who, panels.integral).abs()
     for _ in range(48):
@@ -140,7 +140,7 @@ def _adaptive(function: Function, rule: _Rule, panels: _Panels, total: Tensor, g
 
 
 class _Panels(NamedTuple):
-    """Stretches [a, b] of some rows, the integral over each, and its error."""
+    """Intervals [a, b] of some rows, the integral over each, and its error."""
 
     who: Tensor
     a: Tensor
@@ -159,7 +159,7 @@ class _Panels(NamedTuple):
 
 
 class _Rule:
-    """Rules of 3, 7 and 15 nodes, each with the nodes of the one before (Patterson), exact to degrees 5, 11 and 23."""
+    """Patterson's nested rules of 3, 7 and 15 nodes, exact to degrees 5, 11 and 23."""
 
     def __init__(self, like: Tensor, smooth: bool) -> None:
         self.smooth = smooth
@@ -170,9 +170,9 @@ class _Rule:
     def on_shared_panels(
         self, function: Function, rows: Tensor, a: Tensor, b: Tensor, whole: Tensor, goal: _Goal
     ) -> list[_Panels]:
-        """The same panels for the rows that have them whole, (rows, panels), made finer until few rows miss the goal.
+        """Integrate panels that rows share (``whole``, (rows, panels)), refining them until few rows miss the goal.
 
-        With more nodes first, in two halves then, up to a limit; the panels of each pass follow one another.
+        A panel is refined by more nodes first, then by halving, up to a limit. Returns the panels of each pass.
         """
         found: list[_Panels] = []
         size: Tensor | None = None
@@ -204,7 +204,7 @@ class _Rule:
         return (whole & goal.missed(made, size)).sum(0) > _MANY * whole.sum(0)
 
     def _at_nodes(self, function: Function, rows: Tensor, a: Tensor, b: Tensor, which: slice) -> Tensor:
-        """The function on panels that all rows share, (rows, panels, nodes)."""
+        """Evaluate the function at some nodes of shared panels, (rows, panels, nodes)."""
         places = (0.5 * (a + b))[:, None] + (0.5 * (b - a))[:, None] * self.nodes[which]
         return function(rows, places.reshape(1, -1)).reshape(len(rows), *places.shape)
 
@@ -214,13 +214,13 @@ class _Rule:
         return _Panels(rows[:, None].expand(shape), a.expand(shape), b.expand(shape), half * mean, half * error)
 
     def on_panels(self, function: Function, who: Tensor, a: Tensor, b: Tensor) -> _Panels:
-        """Panels of single rows."""
+        """Integrate panels of single rows."""
         half = 0.5 * (b - a)
         mean, error = self.sum(function(who, 0.5 * (a + b)[:, None] + half[:, None] * self.nodes))
         return _Panels(who, a, b, half * mean, half * error)
 
     def sum(self, values: Tensor) -> tuple[Tensor, Tensor]:
-        """The integral over [-1, 1] by all 15 nodes, and its error."""
+        """Return the integral over [-1, 1] by all 15 nodes, and its error."""
         return _sum(values, self.of_15, self.of_7, self.of_3, self.smooth)
 
     def _sum_7(self, values: Tensor) -> tuple[Tensor, Tensor]:
@@ -228,11 +228,11 @@ class _Rule:
 
 
 def _sum(values: Tensor, fine: Tensor, middle: Tensor, coarse: Tensor, smooth: bool) -> tuple[Tensor, Tensor]:
-    """The integral by the finest of three rules, and its error, of which the error of the next says much too much.
+    """Return the integral by the finest of three rules, and an estimate of its error.
 
-    QUADPACK's estimate; of a smooth function also this: the error falls from the second rule to the third by a larger
-    factor than from the first to the second, and ten times what that says is taken. Two rules may agree by chance, so
-    that it is never taken to fall by more than a million.
+    The estimate is QUADPACK's. For a smooth function, the error decreases from the second rule to the third by a larger
+    factor than from the first to the second; ten times the error extrapolated in this way is used if it is smaller.
+    Two rules may agree by chance, so the error is never assumed to decrease by more than a factor of a million.
     """
     best, second = values @ fine, values @ middle
     gap, tiny = (best - second).abs(), torch.finfo(values.dtype).tiny
@@ -246,7 +246,7 @@ def _sum(values: Tensor, fine: Tensor, middle: Tensor, coarse: Tensor, smooth: b
 
 
 def _patterson() -> tuple[np.ndarray, ...]:
-    """15 nodes on [-1, 1], the first 1, 3 and 7 of which are rules of their own, and the weights of these rules."""
+    """Return 15 nodes on [-1, 1], whose first 1, 3 and 7 are also rules, and the weights of the four rules."""
     x = np.array([0.0, 0.774596669241483377035853079956480,
                   0.434243749346802558002071502844628, 0.960491268708020283423507092629080,
                   0.223386686428966881628203986843998, 0.621102946737226402940687443816595,

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from sumosurv.distributions._arguments import as_tensor, check_levels, check_times, read_arguments, to_output
-from sumosurv.distributions._numerics import first_look, invert_log_survival, mean_survival_time
+from sumosurv.distributions._numerics import invert_log_survival, mean_survival_time, starting_points
 
 
 class SurvivalDistribution(ABC):
@@ -33,7 +33,7 @@ class SurvivalDistribution(ABC):
       shape (n, m) gives (n, m).
 
     ``quantile`` has ``q`` and ``own_levels``, ``restricted_mean`` has ``horizon`` and ``own_horizons``, by the same
-    rule. Methods by cause (`cumulative_incidence`, `cause_density`, `log_cause_density`, `cause_specific_hazard`,
+    rule. Methods per cause (`cumulative_incidence`, `cause_density`, `log_cause_density`, `cause_specific_hazard`,
     `restricted_time_lost`) add a last axis of length K; causes are numbered from one, so that column k - 1 is cause k.
     Torch tensors give torch tensors back, with gradients; anything else gives NumPy float64.
 
@@ -70,7 +70,7 @@ class SurvivalDistribution(ABC):
         """The number of causes K; 1 if causes are not distinguished."""
         return 1
 
-    # ------------------------------------------------------------------ what a subclass defines
+    # ------------------------------------------------------------------ defined by subclasses
 
     @abstractmethod
     def __len__(self) -> int:
@@ -104,7 +104,7 @@ class SurvivalDistribution(ABC):
         """F_k at times of shape (n, m), or (1, m) for a shared grid; result (n, m, K)."""
         return -torch.expm1(self._log_survival(t))[..., None]
 
-    # ------------------------------------------------------------------ what a subclass may do faster
+    # ------------------------------------------------------------------ subclasses may have faster versions
 
     def _log_both(self, t: Tensor) -> tuple[Tensor, Tensor]:
         return self._log_survival(t), self._log_density(t)
@@ -144,14 +144,14 @@ class SurvivalDistribution(ABC):
             log_survival, log_density = self._take(rows)._log_both(t[:, None])
             return log_survival[:, 0], log_density[:, 0]
 
-        start = first_look(self._log_survival, self._breaks, level)
+        start = starting_points(self._log_survival, self._breaks, level)
         return invert_log_survival(log_both, rows, level.reshape(-1), start).reshape(level.shape)
 
     def _restricted_mean(self, horizon: Tensor) -> Tensor:
         """The integral of S from 0 to the horizon, shape (n,); the horizon may be inf."""
         if (steps := self._steps()) is not None:
             return steps._restricted_mean(horizon)
-        limits = horizon.double()  # a single-precision network still integrates over the range of float64
+        limits = horizon.double()  # single-precision networks too are integrated over the range of float64
         return mean_survival_time(self._survival_of_rows, limits, self._precision, self._breaks).to(horizon)
 
     def _remaining_mean(self, start: Tensor, end: Tensor) -> Tensor:
@@ -174,7 +174,7 @@ class SurvivalDistribution(ABC):
         return horizon[:, None] - torch.stack(free, dim=-1)
 
     def _cause_shares(self, t: Tensor) -> Tensor:
-        """P(cause k | T = t) at event times, (n, m) to (n, m, K); for step curves, the shares of the jump at t."""
+        """P(cause k | T = t) at event times, (n, m) to (n, m, K); for step functions, the shares of the jump at t."""
         known = self.step_table()
         if known is None:
             return torch.softmax(self._log_cause_density(t), dim=-1)
@@ -199,13 +199,13 @@ class SurvivalDistribution(ABC):
 
     def _survival_of_rows(self, rows: Tensor, t: Tensor) -> Tensor:
         own = t.clamp_max(torch.finfo(self._like.dtype).max).to(self._like)
-        if t.shape[0] == 1 and len(rows) == len(self):  # a grid for all, in their order
+        if t.shape[0] == 1 and len(rows) == len(self):  # one grid for all subjects, in order
             return self._survival(own).to(t)
         return self._take(rows)._survival(own).to(t)
 
     @property
     def _breaks(self) -> tuple[float, ...]:
-        """Times at which the curves are not smooth, if all subjects share them: a help to quadrature."""
+        """Times at which the curves are not smooth, if all subjects share them; used by quadrature."""
         return ()
 
     @property
@@ -214,7 +214,7 @@ class SurvivalDistribution(ABC):
         return float(torch.finfo(self._like.dtype).eps)
 
     def _steps(self) -> SurvivalDistribution | None:
-        """The `step_table` as a distribution, which has closed forms of quantiles and means."""
+        """The `step_table` as a distribution, which has closed-form quantiles and means."""
         from sumosurv.distributions.tabulated import Tabulated
 
         known = self.step_table()
@@ -392,7 +392,7 @@ class SurvivalDistribution(ABC):
         size : int, optional
             Draws per subject.
         random_state : int or numpy.random.Generator, optional
-        return_causes : bool
+        return_causes : bool, default False
             Also return the causes: integers from one, of the shape of the times, and 0 if the event never happens (the
             time is then inf).
         """
@@ -413,7 +413,7 @@ class SurvivalDistribution(ABC):
         return self
 
     def step_table(self) -> tuple[Tensor, Tensor] | None:
-        """Knots of shape (m,) and S at them, (n, m), if the curves are step functions; None otherwise.
+        """Return the knots, (m,), and S at the knots, (n, m), if the curves are step functions; None otherwise.
 
         The first knot is zero. S(t) is exactly the column of the last knot <= t: rounding does not move a time that
         equals a knot to the previous column.
@@ -421,7 +421,7 @@ class SurvivalDistribution(ABC):
         return None
 
     def ranking(self) -> Tensor | None:
-        """A number per subject, (n,), if the curves lie in the same order at all times; None otherwise.
+        """Return a number per subject, (n,), if the curves have the same order at all times; None otherwise.
 
         The higher the number, the lower the curve, except at times at which all curves are one. Subjects with the same
         number have the same curve.
@@ -442,13 +442,13 @@ class SurvivalDistribution(ABC):
 
     @property
     def _description(self) -> str:
-        """What the distribution is, for its repr."""
+        """A description of the distribution, for its repr."""
         return type(self).__name__
 
     # ------------------------------------------------------------------ arguments
 
     def _by_horizon(self, horizon: Any, own_horizons: Any, function: Callable[[Tensor], Tensor]) -> Any:
-        """The results (n, ...) of a function of horizons (n,), for each of several horizons."""
+        """Apply a function of horizons (n,) to each of several horizons."""
         arguments = read_arguments(horizon, own_horizons, "horizon", "own_horizons", len(self), self._like)
         limits = check_times(arguments.values, "horizon").expand(len(self), -1)
         columns = limits.unbind(1) or [limits.new_zeros(len(self))]

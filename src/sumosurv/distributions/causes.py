@@ -1,4 +1,4 @@
-"""Competing causes: the time of one cause, and distributions made of cause-specific hazards."""
+"""Competing risks: the time of an event of one cause, and distributions defined by cause-specific hazards."""
 
 from __future__ import annotations
 
@@ -11,23 +11,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sumosurv.distributions._arguments import is_traced
 from sumosurv.distributions.base import SurvivalDistribution
 from sumosurv.distributions.tabulated import Tabulated
 from sumosurv.distributions.wrapper import Combination, Wrapper
 
 _CELLS = 128
+_CLEAR = 0.9  # up to this incidence, 1 - F_k loses no more than one digit
 _NODES = (-0.8611363115940526, -0.3399810435848563, 0.3399810435848563, 0.8611363115940526)
 _WEIGHTS = (0.3478548451374538, 0.6521451548625461, 0.6521451548625461, 0.3478548451374538)  # Gauss-Legendre
 
 
 class CauseTime(Wrapper):
-    """The time of an event of one cause, infinite if another comes first; see `SurvivalDistribution.cause`.
+    """The time of an event of one cause, infinite if another cause comes first; see `SurvivalDistribution.cause`.
 
     Parameters
     ----------
     base : SurvivalDistribution
     cause : int
-        From one.
+        The number of the cause, from one.
     """
 
     def __init__(self, base: SurvivalDistribution, cause: int) -> None:
@@ -43,11 +45,7 @@ class CauseTime(Wrapper):
         return f"cause {self.number} of {self.base.n_causes} of {self.base._description}"
 
     def _log_survival(self, t: Tensor) -> Tensor:
-        incidence, place = self.base._incidence(t), self.number - 1
-        own = incidence[..., place]
-        # 1 - F_k if F_k is small; otherwise S plus all other incidences, which is the same without cancellation
-        rest = self.base._survival(t) + incidence[..., :place].sum(-1) + incidence[..., place + 1 :].sum(-1)
-        return torch.where(own < 0.5, torch.log1p(-own.clamp_max(0.75)), torch.log(rest.clamp_max(1.0)))
+        return _log_event_free(self.base, t)[..., self.number - 1]
 
     def _log_density(self, t: Tensor) -> Tensor:
         return self.base._log_cause_density(t)[..., self.number - 1]
@@ -57,13 +55,13 @@ class CauseTime(Wrapper):
         known = self.base.step_table()
         if known is None:
             return None
-        return known[0], torch.cummin(self._survival(known[0][None]), dim=1).values  # rounding may not let it rise
+        return known[0], torch.cummin(self._survival(known[0][None]), dim=1).values  # monotone despite rounding
 
     def _inverse_log_survival(self, level: Tensor) -> Tensor:
         if self.step_table() is not None:
             return super()._inverse_log_survival(level)
         lowest = self._log_survival(level.new_full((len(self), 1), math.inf))
-        never = level < lowest * (1 + 8 * torch.finfo(level.dtype).eps)  # found at once, not by a long search
+        never = level < lowest * (1 + 8 * torch.finfo(level.dtype).eps)  # without a long search
         return torch.where(never, math.inf, super()._inverse_log_survival(torch.where(never, 0.0, level)))
 
     def _sample(self, size: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
@@ -72,21 +70,36 @@ class CauseTime(Wrapper):
         return torch.where(own, times, math.inf), own.long()
 
 
+def log_event_free(distribution: SurvivalDistribution, times: Any) -> Any:
+    """log(1 - F_k) for all causes, which `CauseTime.log_survival` gives for one: shape (n, m, K)."""
+    return distribution._at(times, None, lambda t: _log_event_free(distribution, t))
+
+
+def _log_event_free(base: SurvivalDistribution, t: Tensor) -> Tensor:
+    incidence = base._incidence(t)
+    if not is_traced(incidence) and bool((incidence < _CLEAR).all()):
+        return torch.log1p(-incidence)
+    # 1 - F_k if F_k is small; otherwise S plus all other incidences, which is the same without cancellation
+    others = incidence @ (1.0 - torch.eye(incidence.shape[-1]).to(incidence))
+    rest = torch.log((base._survival(t)[..., None] + others).clamp_max(1.0))
+    return torch.where(incidence < _CLEAR, torch.log1p(-incidence.clamp_max(_CLEAR)), rest)
+
+
 def cause_specific(components: Sequence[SurvivalDistribution]) -> SurvivalDistribution:
     r"""Competing risks with the given cause-specific hazards: S = Π S_k.
 
     Parameters
     ----------
     components : sequence of K SurvivalDistribution
-        For each cause the distribution that has the hazard of that cause, as predicted by an estimator that was
-        fitted with events of other causes as censoring.
+        For each cause, a distribution with the hazard of that cause, as predicted by an estimator that was fitted with
+        events of other causes as censoring.
 
     Returns
     -------
     Tabulated or CauseSpecificHazards
-        If all components are step functions, a table on all of their knots, which is exact: the fall of S at a knot
-        is shared among the causes in proportion to the jumps of their cumulative hazards -log S_k. Its densities have
-        the largest ``half_width`` of the components, and are widened if those of one component are. Otherwise
+        If all components are step functions, an exact table on all of their knots: the decrease of S at a knot is
+        divided among the causes in proportion to the jumps of their cumulative hazards -log S_k. Its densities have the
+        largest ``half_width`` of the components, and are widened if those of any component are. Otherwise
         `CauseSpecificHazards`.
 
     Examples
@@ -116,18 +129,18 @@ class CauseSpecificHazards(Combination):
 
     .. math:: S = \prod_k S_k, \qquad f_k = \lambda_k S, \qquad F_k(t) = \int_0^t \lambda_k(u) S(u) \, du
 
-    S and the densities are closed-form. F_k is a sum over cells, 128 of equal length in log time, cut at the kinks of
+    S and the densities are closed-form. F_k is a sum over 128 cells of equal length in log time, split at the kinks of
     the curves: from the first time at which 1 - S_k of some subject is 1e-8 to the last at which the smallest S_k of
-    some subject is 1e-8. In each cell the fall of S, which is exact, is shared among the causes in proportion to ∫ f_k
-    by Gauss-Legendre's rule with four nodes. So S and all F_k sum to one regardless of the error of the rule. Compared
-    with adaptive quadrature, the error in F_k was at most 2e-11 for Weibull, log-normal and Gompertz hazards
-    (``tests/distributions/test_competing_causes.py``). Before the first cell, the decrease is shared in proportion to
+    some subject is 1e-8. In each cell, the decrease of S, which is exact, is divided among the causes in proportion to
+    ∫ f_k by the Gauss-Legendre rule with four nodes, so S and all F_k sum to one regardless of the error of the rule.
+    Compared with adaptive quadrature, the error in F_k was at most 2e-11 for Weibull, log-normal and Gompertz hazards
+    (``tests/distributions/test_competing_causes.py``). Before the first cell, the decrease is divided in proportion to
     the cumulative hazards; after the last cell, in the same proportions as in the last cell.
 
     Parameters
     ----------
     components : sequence of K SurvivalDistribution
-        As in `cause_specific`, which is the function to call. If a component is a step function, shares are
+        As in `cause_specific`, which users should call instead. If a component is a step function, shares are
         proportional to the cumulative hazards, with errors of the order of the decrease of S in a cell.
     """
 
@@ -188,7 +201,7 @@ class CauseSpecificHazards(Combination):
         pairs = [part._log_both(t) for part in self.components]
         log_survival = torch.stack([pair[0] for pair in pairs], dim=-1)
         log_density = torch.stack([pair[1] for pair in pairs], dim=-1)
-        # not the sum of all less the own, which is inf - inf where a curve has come to zero
+        # not the total minus its own term, which is inf - inf if a curve has reached zero
         others = [log_survival[..., :k].sum(-1) + log_survival[..., k + 1 :].sum(-1) for k in range(self.n_causes)]
         return log_density + torch.stack(others, dim=-1)
 
@@ -197,21 +210,21 @@ class CauseSpecificHazards(Combination):
             start, end = torch.cat([self._knots.new_zeros(1), self._knots[:-1]])[None], self._knots[None]
             rises = self._cell_rise(start, end)
             self._at_knots = torch.cat([torch.zeros_like(rises[:, :1]), rises.cumsum(1)], dim=1)
-        i = torch.searchsorted(self._knots, t.contiguous(), right=True)  # cells that are over
+        i = torch.searchsorted(self._knots, t.contiguous(), right=True)  # number of cells that end by t
         index, at_knots = i[..., None].expand(-1, -1, self.n_causes), self._at_knots
         before = at_knots[:, i[0]] if i.shape[0] == 1 else at_knots.gather(1, index)
         start = torch.where(i > 0, self._knots[(i - 1).clamp_min(0)], 0.0)
         return before + self._cell_rise(start, t)
 
     def _cell_rise(self, start: Tensor, end: Tensor) -> Tensor:
-        """F_k(end) - F_k(start) over stretches within one cell."""
+        """Return F_k(end) - F_k(start) for intervals within one cell."""
         log_end = self._log_each(end)
-        log_start = torch.where((start > 0)[..., None], self._log_each(start), 0.0)  # mass may be lost at time zero
+        log_start = torch.where((start > 0)[..., None], self._log_each(start), 0.0)  # there may be an atom at time zero
         before = log_start.sum(-1)
         whole = -torch.exp(before) * torch.expm1((log_end.sum(-1) - before).clamp_max(0.0).nan_to_num(0.0))
         shares = _in_proportion(log_start - log_end)
         if self._smooth:
-            past = start >= self._knots[-1]  # there the shares are those of the last cell
+            past = start >= self._knots[-1]  # beyond the last cell, use its shares
             first, last = torch.where(past, self._knots[-2], start), torch.where(past, self._knots[-1], end)
             inside = (first > 0) & (last > first)
             area = self._gauss(torch.where(inside, first, 1.0), torch.where(inside, last, 2.0))
@@ -221,7 +234,7 @@ class CauseSpecificHazards(Combination):
         return whole[..., None] * shares
 
     def _gauss(self, start: Tensor, end: Tensor) -> Tensor:
-        """∫ f_k dt up to a factor, by Gauss-Legendre's rule in log time."""
+        """∫ f_k dt up to a factor, by the Gauss-Legendre rule in log time."""
         low, high = torch.log(start), torch.log(end)
         total: Any = 0.0
         for node, weight in zip(_NODES, _WEIGHTS):
@@ -231,8 +244,8 @@ class CauseSpecificHazards(Combination):
 
 
 def _in_proportion(falls: Tensor) -> Tensor:
-    """Shares of the causes in proportion to the falls of log S_k; equal ones of those that come to zero."""
-    falls = falls.nan_to_num(0.0, posinf=torch.inf).clamp_min(0.0)  # both ends at zero: no fall
+    """Return shares in proportion to the decreases of log S_k; equal shares of the causes that reach S_k = 0."""
+    falls = falls.nan_to_num(0.0, posinf=torch.inf).clamp_min(0.0)  # zero at both ends: no decrease
     endless = torch.isinf(falls)
     falls = torch.where(endless.any(-1, keepdim=True), endless.to(falls), falls)
     total = falls.sum(-1, keepdim=True)

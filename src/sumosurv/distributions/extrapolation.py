@@ -1,4 +1,4 @@
-"""The extrapolation beyond the last training time: a Gompertz tail from the hazard that was reached there."""
+"""Extrapolation beyond the last training time: a Gompertz tail that starts from the hazard at that time."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from sumosurv.distributions.base import SurvivalDistribution
 from sumosurv.distributions.wrapper import Wrapper
 from sumosurv.families import gompertz
 
-_LARGE = 40.0  # exp(-40) is nothing beside 1 in float64
+_LARGE = 40.0  # 1 + exp(-40) is 1 in float64
 
 
 def tail_start(log_survival: Tensor, log_density: Tensor, least: float = 0.0) -> tuple[Tensor, Tensor]:
-    """Return Λ and log λ at the horizon, from log S and log f there; neither is zero, so that every tail ends.
+    """Return Λ and log λ at the horizon, from log S and log f there; λ is kept positive, so that every tail ends.
 
     ``least`` is a lower bound of the hazard.
     """
@@ -36,7 +36,7 @@ def tail_start(log_survival: Tensor, log_density: Tensor, least: float = 0.0) ->
 def tail_log_terms(
     cumulative: Tensor, log_hazard: Tensor, growth: Tensor | float, t: Tensor, horizon: float
 ) -> tuple[Tensor, Tensor]:
-    r"""Return log S and log f beyond the horizon T; those at the horizon for earlier t.
+    r"""Return log S and log f beyond the horizon T; for earlier t, their values at the horizon.
 
     .. math:: λ(t) = λ(T) e^{g (t - T)}, \qquad Λ(t) = Λ(T) + λ(T) (e^{g (t - T)} - 1) / g.
     """
@@ -57,19 +57,19 @@ def tail_area(log_hazard: Tensor, growth: float, length: Tensor) -> Tensor:
     if growth == 0:
         hazard = torch.exp(log_hazard)
         return -torch.expm1(-hazard * length) / hazard
-    scale, rate = _typical(log_hazard, growth), log_hazard.new_tensor(growth)
+    scale, rate = _unit_hazard_time(log_hazard, growth), log_hazard.new_tensor(growth)
 
     def survival(rows: Tensor, x: Tensor) -> Tensor:
         return torch.exp(gompertz(log_hazard[rows, None], rate, scale[rows, None] * x).survival)
 
-    # Λ has risen by one at the typical time and is convex: at 40 of them S is below e^-40
+    # Λ increases by one within the typical time and is convex: after 40 typical times, S is below e^-40
     edges = torch.tensor([0.0, 1.0, 2.0, 4.0, 8.0, 16.0, _LARGE], dtype=length.dtype, device=length.device)
     ends = (length / scale).clamp_max(_LARGE)
     return scale * integrate_panels(survival, torch.zeros_like(ends), ends, edges, torch.finfo(length.dtype).eps)
 
 
-def _typical(log_hazard: Tensor, growth: float) -> Tensor:
-    """Return the time beyond the horizon after which Λ has risen by one: log(1 + g/λ) / g for g > 0."""
+def _unit_hazard_time(log_hazard: Tensor, growth: float) -> Tensor:
+    """Return the time beyond the horizon in which Λ increases by one: log(1 + g/λ) / g for g > 0."""
     log_ratio = math.log(growth) - log_hazard
     grown = softplus(log_ratio) / growth
     return torch.where(log_ratio < -_LARGE, torch.exp(-log_hazard), grown)
@@ -84,17 +84,17 @@ class Continued(Wrapper):
     .. math:: λ_k(t) = λ_k(T) e^{g (t - T)}, \qquad
        F_k(t) = F_k(T) + \frac{λ_k(T)}{λ(T)} (S(T) - S(t)) \quad \text{for } t > T:
 
-    the hazards of all causes grow alike.
+    the hazards of all causes grow at the same rate.
 
     Parameters
     ----------
     base : SurvivalDistribution
-        With a density.
+        A distribution with a density.
     horizon : float
         T.
     growth : float
         g ≥ 0; zero for a constant hazard.
-    least : float
+    least : float, default 0.0
         The hazard from which the tail starts if the hazard of the base at T is lower.
 
     Examples
@@ -114,13 +114,14 @@ class Continued(Wrapper):
         self.base, self.horizon, self.growth, self.last_time = base, float(horizon), float(growth), base.last_time
         self.least = float(least)
         self._start_cache: tuple[Tensor, Tensor] | None = None
+        self._whole: tuple[Continued, Tensor] | None = None  # the distribution and the rows of it that this one is
         self._area_cache: Tensor | None = None  # ∫ S from zero to the horizon
 
     @cached_property
     def _log_shares(self) -> Tensor:
         """log λ_k(T) / λ(T), (n, 1, K)."""
         log_density = self.base._log_cause_density(self._like.new_full((1, 1), self.horizon))
-        alike = torch.isinf(log_density).all(-1, keepdim=True)  # nobody is left, or nothing happens
+        alike = torch.isinf(log_density).all(-1, keepdim=True)  # no density for any cause
         return torch.log_softmax(torch.where(alike, 0.0, log_density), dim=-1)
 
     @property
@@ -130,7 +131,10 @@ class Continued(Wrapper):
     @property
     def _start(self) -> tuple[Tensor, Tensor]:
         """Λ and log λ at the horizon, (n, 1) each."""
-        if self._start_cache is None:
+        if self._start_cache is None and self._whole is not None:
+            whole, rows = self._whole
+            self._start_cache = whole._start[0][rows], whole._start[1][rows]
+        elif self._start_cache is None:
             last = self._like.new_full((1, 1), self.horizon)
             self._start_cache = tail_start(*self.base._log_both(last), self.least)
         return self._start_cache
@@ -139,10 +143,9 @@ class Continued(Wrapper):
         return type(self)(base, self.horizon, self.growth, self.least)
 
     def _take(self, rows: Tensor) -> Self:
-        if 4 * len(rows) >= len(self):  # once for all parts that an iteration takes again and again
-            self._start  # noqa: B018
         part = self._with(self.base._take(rows))
-        part._start_cache = None if self._start_cache is None else (self._start[0][rows], self._start[1][rows])
+        if self._start_cache is not None or 4 * len(rows) >= len(self):
+            part._whole = self, rows  # one start for all parts, because iterations take rows repeatedly
         part._area_cache = None if self._area_cache is None else self._area_cache[rows]
         return part
 
@@ -166,6 +169,8 @@ class Continued(Wrapper):
         if self.n_causes == 1:
             return super()._log_cause_density(t)
         near = self.base._log_cause_density(t.clamp_max(self.horizon))
+        if not self._reaches_beyond(t):
+            return near
         far = self._log_density(t)[..., None] + self._log_shares
         return torch.where((t > self.horizon)[..., None], far, near)
 
@@ -173,6 +178,8 @@ class Continued(Wrapper):
         if self.n_causes == 1:
             return super()._incidence(t)
         near = self.base._incidence(t.clamp_max(self.horizon))
+        if not self._reaches_beyond(t):
+            return near
         log_start = -self._start[0]
         fall = torch.exp(log_start) * self._fall(log_start, t)
         at_horizon = self.base._incidence(self._like.new_full((1, 1), self.horizon))
@@ -182,25 +189,29 @@ class Continued(Wrapper):
     def _incidence_since(self, start: Tensor, t: Tensor) -> Tensor:
         near, late = start.clamp_max(self.horizon), torch.maximum(start, start.new_tensor(self.horizon))
         log_start, log_late = self._log_survival(start), self._log_survival(late)
-        reach = torch.exp(log_late - log_start).nan_to_num(0.0)  # of the horizon, or of the start itself
+        reach = torch.exp(log_late - log_start).nan_to_num(0.0)  # probability of reaching the horizon, or one after it
         far = torch.exp(self._log_shares) * (reach * self._fall(log_late, torch.maximum(t, late)))[..., None]
         inside = self.base._incidence_since(near, torch.maximum(t.clamp_max(self.horizon), near))
         return inside + far
 
     def _fall(self, log_start: Tensor, t: Tensor) -> Tensor:
-        """1 - S(t) / S(start), and zero if nobody is left at the start."""
+        """1 - S(t) / S(start); zero if S(start) is zero."""
         fall = -torch.expm1((self._log_survival(t) - log_start).clamp_max(0.0))
         return torch.where(torch.isinf(log_start), 0.0, fall)
+
+    def _reaches_beyond(self, t: Tensor) -> bool:
+        """Whether the tail is needed; it is when a program is traced, which must serve all times."""
+        return is_traced(t) or bool((t > self.horizon).any())
 
     def _tail(self, t: Tensor) -> tuple[Tensor, Tensor]:
         return tail_log_terms(*self._start, self.growth, t, self.horizon)
 
     def _join(self, near: _Terms, far: _Terms, t: Tensor) -> tuple[Tensor, ...]:
-        """Evaluate the base up to the horizon and the tail beyond it, neither of them where it is not needed."""
-        beyond, traced = t > self.horizon, is_traced(t)
-        if not traced and not bool(beyond.any()):
+        """Evaluate the base up to the horizon and the tail beyond it, each only at the times where it is needed."""
+        if not self._reaches_beyond(t):
             return near(t)
-        if traced or t.shape[0] > 1:
+        beyond = t > self.horizon
+        if is_traced(t) or t.shape[0] > 1:
             pairs = zip(far(t), near(t.clamp_max(self.horizon)))
             return tuple(torch.where(beyond, late, early) for late, early in pairs)
         columns = beyond[0]
@@ -218,7 +229,7 @@ class Continued(Wrapper):
         return inside + self._tail_mean(torch.exp(-self._start[0][:, 0]), horizon)
 
     def _area(self) -> Tensor:
-        """∫ S from zero to the horizon, which every mean up to a later time has in common."""
+        """∫ S from zero to the horizon, cached because every mean up to a later time contains it."""
         if self._area_cache is not None:
             return self._area_cache
         area = self.base._restricted_mean(self._like.new_full((len(self),), self.horizon))
@@ -234,6 +245,6 @@ class Continued(Wrapper):
         return inside + self._tail_mean(reach, end)
 
     def _tail_mean(self, reach: Tensor, end: Tensor) -> Tensor:
-        """What the tail adds to a mean for subjects who reach the horizon with a given probability."""
+        """Return the contribution of the tail to a mean, given the probability of reaching the horizon."""
         length = (end.double() - self.horizon).clamp_min(0.0)
         return (reach.double() * tail_area(self._start[1][:, 0].double(), self.growth, length)).to(reach)

@@ -14,7 +14,7 @@ from sumosurv.distributions.base import SurvivalDistribution
 
 
 def squared_areas(distribution: SurvivalDistribution, at: Tensor) -> tuple[Tensor, Tensor]:
-    r"""(∫₀^at F(t)² dt, ∫_at^∞ S(t)² dt) of each subject, for a float64 tensor of shape (n,).
+    r"""Return (∫₀^at F(t)² dt, ∫_at^∞ S(t)² dt) of each subject; ``at`` is a float64 tensor of shape (n,).
 
     The error is about 1e-10 times ∫ S². Curves that are smooth up to a known time (networks, and mixtures with them)
     are evaluated up to that time on panels that all subjects share.

@@ -1,4 +1,4 @@
-"""Rows of other distributions, put together: `Joined` and `CovariatePath`."""
+"""Distributions built from rows of other distributions: `Joined` and `CovariatePath`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sumosurv.distributions.base import SurvivalDistribution
 
 
 def _of_parts(name: str) -> Any:
-    """A method that asks each part for its own subjects, with arguments of shape (n or 1, ...)."""
+    """Return a method that evaluates each part at its own subjects, with arguments of shape (n or 1, ...)."""
 
     def method(self: Joined, *arguments: Tensor) -> Tensor:
         results = []
@@ -84,7 +84,7 @@ class Joined(SurvivalDistribution):
         return self._with([self.parts[i]._take(place[rows[found[i]]]) for i in used], [found[i] for i in used])
 
     def single(self) -> Joined:
-        """The same, with all parts in single precision."""
+        """Return the distribution with all parts in single precision."""
         return self._with([part.single() for part in self.parts], self.rows)
 
     _log_survival = _of_parts("_log_survival")
@@ -178,7 +178,7 @@ class CovariatePath(SurvivalDistribution):
         size = torch.bincount(self.subjects, minlength=self.count)[rows]
         who = torch.arange(len(rows), device=rows.device).repeat_interleave(size)
         offset = self.first.nonzero()[:, 0][rows] - (torch.cumsum(size, 0) - size)
-        spells = torch.arange(len(who), device=rows.device) + offset[who]  # those of a subject lie side by side
+        spells = torch.arange(len(who), device=rows.device) + offset[who]  # the spells of a subject are adjacent
         return type(self)(self.base._take(spells), self.starts[spells, 0], who.cpu().numpy())
 
     def step_table(self) -> tuple[Tensor, Tensor] | None:
@@ -186,7 +186,7 @@ class CovariatePath(SurvivalDistribution):
         known = self.base.step_table()
         if known is None:
             return None
-        return known[0], torch.cummin(self._survival(known[0][None]), dim=1).values  # rounding may not let it rise
+        return known[0], torch.cummin(self._survival(known[0][None]), dim=1).values  # monotone despite rounding
 
     def _own(self, t: Tensor) -> Tensor:
         """Each spell's times, (spells, m), no later than its end and no earlier than its start."""
@@ -196,30 +196,30 @@ class CovariatePath(SurvivalDistribution):
         return t.expand(self.count, -1)[self.subjects]
 
     def _since_start(self, t: Tensor) -> Tensor:
-        """log of what each spell leaves of those that reach it, (spells, m): zero before it begins."""
+        """log S of each spell given survival to its start, (spells, m); zero before it begins."""
         parts = (self.base._log_survival(self._own(t)) - self._log_reach).clamp_max(0.0)
         return torch.where((self._spell_times(t) <= self.starts) | torch.isneginf(self._log_reach), 0.0, parts)
 
     def _sum(self, parts: Tensor) -> Tensor:
-        """Values of spells (spells, m, ...) added up for each subject."""
+        """Sum values of spells (spells, m, ...) for each subject."""
         return parts.new_zeros(self.count, *parts.shape[1:]).index_add(0, self.subjects, parts)
 
     def _log_survival(self, t: Tensor) -> Tensor:
         return self._sum(self._since_start(t))
 
     def _log_reached(self) -> Tensor:
-        """log of the probability of reaching each spell, given that the first was, (spells, 1)."""
+        """log of the probability of reaching each spell, given survival to the first spell, (spells, 1)."""
         spent = (self.base._log_survival(self.ends) - self._log_reach).clamp_max(0.0)[:, 0]
         spent = torch.where(torch.isinf(self.ends[:, 0]) | torch.isneginf(self._log_reach[:, 0]), 0.0, spent)
-        ended = torch.isneginf(spent)  # counted, since a sum would never leave -inf
+        ended = torch.isneginf(spent)  # counted separately, because a cumulative sum would stay at -inf
         sums = []
         for values in (torch.where(ended, 0.0, spent), ended.to(spent)):
-            before = torch.cumsum(values, 0) - values  # in all spells before, those of other subjects included
+            before = torch.cumsum(values, 0) - values  # over all earlier spells, including those of other subjects
             sums.append(before - before[self.first][self.subjects])
         return torch.where(sums[1] > 0, -math.inf, sums[0])[:, None]
 
     def _active(self, t: Tensor) -> Tensor:
-        """Which spell each time falls into, (spells, m): (start, end], and the start of the first."""
+        """Whether each time falls into a spell, (start, end] or the start of the first spell; (spells, m)."""
         times = self._spell_times(t)
         begun = (times > self.starts) | (self.first[:, None] & (times == self.starts))
         return begun & (times <= self.ends)

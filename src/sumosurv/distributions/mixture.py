@@ -17,15 +17,15 @@ from sumosurv.distributions.wrapper import Combination
 
 
 class _Weighted(Combination):
-    """Σ wᵢ Sᵢ(t) with weights that may differ by subject: all that concerns the time of the event."""
+    """Σ wᵢ Sᵢ(t) with weights that may differ by subject; methods that do not involve the cause."""
 
     _log_weights: Tensor  # (n, components), or (1, components) if all subjects share them
     _weights: Tensor
-    _whole: Tensor  # the sum of the weights, (n,) or (1,): one but for rounding
+    _whole: Tensor  # the sum of the weights, (n,) or (1,): one up to rounding
 
     def _set(self, components: Sequence[SurvivalDistribution], weights: Tensor, log_weights: Tensor) -> None:
         self.components, self._weights, self._log_weights = tuple(components), weights, log_weights
-        self._whole = reduce(add, weights.unbind(1))  # in the order of `_sum`: the mean of ones is exactly one
+        self._whole = reduce(add, weights.unbind(1))  # in the order of `_sum`, so that the mean of ones is exactly one
 
     def step_table(self) -> tuple[Tensor, Tensor] | None:
         """The mixture of the tables on all of their knots, if all components are step functions."""
@@ -80,7 +80,7 @@ class _Weighted(Combination):
         return t
 
     def _posterior(self, log_survival: Sequence[Tensor]) -> Tensor:
-        """Weights of the components among the subjects that are event-free, (n, components), from log Sᵢ (n, 1)."""
+        """Weights of the components given survival, (n, components), from log Sᵢ (n, 1)."""
         return torch.softmax(self._weighted(log_survival)[..., 0], dim=0).T
 
     def _restricted_mean(self, horizon: Tensor) -> Tensor:
@@ -96,7 +96,7 @@ class _Weighted(Combination):
         return total
 
     def _draw(self, size: int, rng: np.random.Generator) -> tuple[Tensor, Tensor, Tensor]:
-        """The component of each draw, from zero, its time and its cause within the component, all (n, size)."""
+        """Return the component of each draw (from zero), its time and its cause within the component, all (n, size)."""
         edges = (self._weights / self._whole[:, None]).cumsum(1)[:, None, :-1]
         uniform = torch.from_numpy(rng.random((len(self), size))).to(edges)
         choice = (uniform[..., None] >= edges).sum(-1)
@@ -110,7 +110,7 @@ class _Weighted(Combination):
 
 
 def _across(weight: Tensor, part: Tensor) -> Tensor:
-    """Weights of shape (n,) or (1,) for a part of shape (n, ...)."""
+    """Reshape weights (n,) or (1,) to broadcast against a part (n, ...)."""
     return weight.reshape(-1, *[1] * (part.ndim - 1))
 
 
@@ -178,14 +178,14 @@ class CauseMixture(_Weighted):
 
     .. math:: S = \sum_k \pi_k S_k, \qquad F_k = \pi_k (1 - S_k), \qquad f_k = \pi_k f_k^{(k)}
 
-    All closed-form: the likelihood of events, censored times, intervals and delayed entry needs no integral.
+    All are closed-form: the likelihood of events, censored times, intervals and delayed entry needs no integral.
 
     Parameters
     ----------
     log_shares : array of shape (n, K)
-        log π_k of each subject, up to a constant per subject: they are normalised here.
+        log π_k of each subject, up to a constant per subject; the shares are normalised.
     components : sequence of K SurvivalDistribution
-        For each cause the distribution of T given that cause, all for the same n subjects.
+        For each cause, the distribution of T given that cause; all for the same n subjects.
 
     Examples
     --------

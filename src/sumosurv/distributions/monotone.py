@@ -22,12 +22,12 @@ _CELLS = 1 << 13  # subjects × times evaluated at once: keeps the hidden layers
 
 
 def monotone_log_likelihood_terms(h: Tensor, slope: Tensor, log_start: Tensor | None) -> tuple[Tensor, Tensor]:
-    r"""log S and log f of the survival head S(t) = 1 - sigmoid(h(t)) = exp(-softplus(h(t))).
+    r"""Return log S and log f of the survival head S(t) = 1 - sigmoid(h(t)) = exp(-softplus(h(t))).
 
     .. math::
         \log S = \log\sigma(-h), \qquad \log f = \log h' + \log\sigma(h) + \log\sigma(-h).
 
-    With ``log_start`` = log σ(-h(0)) both are divided by S(0), the distribution given T > 0, so that S(0) = 1.
+    With ``log_start`` = log σ(-h(0)), both are divided by S(0): the result is the distribution given T > 0.
     """
     log_survival = logsigmoid(-h)
     log_density = torch.log(slope) + logsigmoid(h) + log_survival
@@ -68,7 +68,7 @@ class Monotone(SurvivalDistribution):
         (code, times) to h alone, if that is cheaper.
     breaks : sequence of float
         Times at which h is not smooth. Means up to the last of them are computed panel by panel.
-    anchored : bool
+    anchored : bool, default True
         Divide by S(0|x), so that S(0|x) = 1. False, as in the paper's network, leaves probability mass at zero.
     fast : FusedCurve, optional
         A faster version of ``curve`` without gradients, from `sumosurv.networks.fused`.
@@ -101,8 +101,8 @@ class Monotone(SurvivalDistribution):
         return self.breaks
 
     def _take(self, rows: Tensor) -> Monotone:
-        if self.fast is not None and self.fast.serves("log_survival", self.code, self.code[:1, :1]):
-            self._log_start()  # once for all parts that are taken, as an iteration does again and again
+        if self.fast is not None and self.fast.supports("log_survival", self.code, self.code[:1, :1]):
+            self._log_start()  # compute it once, because iterations take rows repeatedly
         part = copy.copy(self)
         part.code = self.code[rows]
         part._start_cache = None if self._start_cache is None else self._start_cache[rows]
@@ -142,27 +142,27 @@ class Monotone(SurvivalDistribution):
     def _evaluate(self, quantity: Quantity, t: Tensor) -> tuple[Tensor, ...]:
         start = self._log_start()
         parts: tuple[Tensor, ...]
-        if self.fast is not None and self.fast.serves(quantity, self.code, t):
+        if self.fast is not None and self.fast.supports(quantity, self.code, t):
             parts = self.fast.evaluate(quantity, self.code, t, start)
         else:
             parts = self._tiles(quantity, t, start)
         if not self.anchored or quantity == "density" or not bool((zero := t == 0).any()):
             return parts
-        # S(0) is 1 to the last bit, however the two evaluations of h(0) were rounded
+        # S(0) = 1 exactly, however the two evaluations of h(0) were rounded
         return parts[0].masked_fill(zero, 1.0 if quantity == "survival" else 0.0), *parts[1:]
 
     def _log_start(self) -> Tensor | None:
-        """Return log of the survival head at time zero, (n, 1); None if it is not divided out."""
+        """Return log S(0) before anchoring, (n, 1); None if the curve is not anchored."""
         if self.anchored and self._start_cache is None:
             zero = self.code.new_zeros(1, 1)
-            if self.fast is not None and self.fast.serves("log_survival", self.code, zero):
+            if self.fast is not None and self.fast.supports("log_survival", self.code, zero):
                 self._start_cache = self.fast.evaluate("log_survival", self.code, zero, None)[0]
             else:
                 self._start_cache = self._tiles("log_survival", zero, None)[0]
         return self._start_cache
 
     def _tiles(self, quantity: Quantity, t: Tensor, start: Tensor | None) -> tuple[Tensor, ...]:
-        """The plain way, some subjects at a time, so that the hidden layers stay in cache."""
+        """Evaluate without `fast`, some subjects at a time, so that the hidden layers stay in cache."""
 
         def tile(rows: slice, t: Tensor) -> tuple[Tensor, ...]:
             code = self.code[rows]

@@ -15,21 +15,21 @@ from torch import Tensor
 from sumosurv.distributions._quadrature import integrate_panels
 from sumosurv.distributions.base import SurvivalDistribution
 
-# (codes of shape (r, w), number of steps J) -> Λ and log dΛ/dτ at the J + 1 nodes τ = j / J, each (r, J + 1)
+# (code of shape (r, w), number of steps J) -> Λ and log dΛ/dτ at the J + 1 nodes τ = j / J, each (r, J + 1)
 Solution = Callable[[Tensor, int], tuple[Tensor, Tensor]]
 
-_HORIZON = 1.0  # scaled time of the last training row
+_HORIZON = 1.0  # the last training time, in scaled time
 _MIN_STEPS, _MAX_STEPS = 64, 1024  # of a table
 _CELLS = {"cpu": 1 << 15, "cuda": 1 << 22}  # subjects × times evaluated at once
 
 
 def clock(t: Tensor, offset: float | None) -> Tensor:
-    r"""The solver's time τ = log(1 + t/c) / log(1 + 1/c) of scaled time t in [0, 1]; t itself without an offset c."""
+    r"""The solver's time τ = log(1 + t/c) / log(1 + 1/c) for scaled time t in [0, 1]; τ = t if the offset c is None."""
     return t if offset is None else torch.log1p(t / offset) / math.log1p(1.0 / offset)
 
 
 def clock_inverse(tau: Tensor, offset: float | None) -> Tensor:
-    """The scaled time at which the solver's time is τ."""
+    """Return the scaled time at which the solver's time is τ."""
     return tau if offset is None else offset * torch.expm1(tau * math.log1p(1.0 / offset))
 
 
@@ -39,7 +39,7 @@ def clock_log_slope(t: Tensor, offset: float | None) -> Tensor:
 
 
 class _Tables(NamedTuple):
-    """Λ and log dΛ/dτ at nodes, by number of steps; of each code its table and its row there."""
+    """Tables of Λ and log dΛ/dτ by number of steps, and, for each row of ``code``, its table and its row there."""
 
     group: Tensor
     place: Tensor
@@ -57,17 +57,17 @@ class Ode(SurvivalDistribution):
     Parameters
     ----------
     solution : callable
-        (codes, steps J) to (Λ, log q) at τ = j/J, each of shape (rows, J + 1).
+        (code, steps J) to (Λ, log q) at τ = j/J, each of shape (rows, J + 1).
     code : Tensor of shape (r, w)
         Output of the covariate network: one row per subject (r = n), or one row for all subjects.
     log_risk : Tensor of shape (n,), optional
-        Proportional hazards: subject i has exp(log_risk[i]) times the hazard of ``code[0]``, for which alone the
-        equation is solved.
-    offset : float or None
+        Proportional hazards: subject i has exp(log_risk[i]) times the hazard of ``code[0]``, and the equation is solved
+        for ``code[0]`` only.
+    offset : float or None, default 0.01
         c of the time scale τ(t) = log(1 + t/c) / log(1 + 1/c); None for τ = t.
-    tolerance : float
-        Of Λ, relative to Λ + min(1, Λ(1)), and three times that of q, relative to 1 + q, for the table with half the
-        steps of the one in use; the one in use is some 30 times better.
+    tolerance : float, default 1e-05
+        Largest error of Λ, relative to Λ + min(1, Λ(1)); q may have three times this error, relative to 1 + q. The
+        errors are those of the table with half the steps; the table in use is about 30 times more accurate.
 
     Notes
     -----
@@ -92,14 +92,14 @@ class Ode(SurvivalDistribution):
         offset: float | None = 1e-2,
         tolerance: float = 1e-5,
     ) -> None:
-        # past this a risk is as good as none or certain, and its product with Λ(0) = 0 must still be zero
+        # beyond this limit, S is 0 or 1; the risk must be finite, so that its product with Λ(0) = 0 is zero
         limit = 0.8 * math.log(torch.finfo(code.dtype).max)
         self.log_risk = None if log_risk is None else log_risk.clamp(-limit, limit)
         self.solution, self.code = solution, code
         self.offset, self.tolerance = offset, tolerance
         n = len(code) if log_risk is None else len(log_risk)
         everyone = torch.arange(n, device=code.device)
-        self.rows = everyone if log_risk is None else torch.zeros_like(everyone)  # of the table
+        self.rows = everyone if log_risk is None else torch.zeros_like(everyone)  # row numbers in the table
         self._table_cache: _Tables | None = None
 
     def __len__(self) -> int:
@@ -110,7 +110,7 @@ class Ode(SurvivalDistribution):
         return self.code
 
     def _take(self, rows: Tensor) -> Ode:
-        if 4 * len(rows) >= len(self):  # a good part of all: solve for all, once
+        if 4 * len(rows) >= len(self):  # for a large part of the rows, solve for all rows once
             self._table()
         part = copy.copy(self)
         part.rows = self.rows[rows]
@@ -131,12 +131,12 @@ class Ode(SurvivalDistribution):
         return log_survival, log_density
 
     def _log_terms(self, t: Tensor, *, density: bool) -> list[Tensor]:
-        """Return log S, and log f if it is asked for."""
+        """Return log S, and log f if ``density``."""
         log_survival, *log_density = self._inside(t.clamp_max(_HORIZON), density=density)
         return [log_survival, *(torch.where(t > _HORIZON, -math.inf, part) for part in log_density)]
 
     def _table(self) -> _Tables:
-        """The solution for all codes, each with as many steps as its own tolerance asks for."""
+        """Solve for all rows of ``code``, each with as many steps as the tolerance requires."""
         if self._table_cache is None:
             pending = torch.arange(len(self.code), device=self.code.device)
             group, place = torch.zeros_like(pending), torch.zeros_like(pending)
@@ -155,7 +155,7 @@ class Ode(SurvivalDistribution):
         return self._table_cache
 
     def _agree(self, coarse: tuple[Tensor, Tensor], fine: tuple[Tensor, Tensor]) -> Tensor:
-        """Which rows of the coarse table say at all nodes of the fine one what that says."""
+        """Return the rows whose coarse table agrees with the fine one at all nodes of the fine one."""
         steps = fine[0].shape[1] - 1
         tau = torch.arange(steps + 1, device=self.code.device).to(self.code)[None] / steps
         tau = tau.expand(len(fine[0]), -1)
@@ -177,7 +177,7 @@ class Ode(SurvivalDistribution):
                 cumulative = _read_cumulative(values[at], log_slopes[at], own)
                 parts.append([cumulative, _read_log_slope(log_slopes[at], own)] if density else [cumulative])
                 order.append(rows)
-        if not parts:  # nobody
+        if not parts:  # no rows
             return [tau.new_zeros(0, t.shape[1])] * (2 if density else 1)
         back = torch.argsort(torch.cat(order))
         cumulative, *log_hazard = (torch.cat(columns)[back] for columns in zip(*parts))
@@ -194,14 +194,14 @@ class Ode(SurvivalDistribution):
     def _remaining_mean(self, start: Tensor, end: Tensor) -> Tensor:
         if bool((end > _HORIZON).any()):
             return super()._remaining_mean(start, end)
-        self._table()  # before rows are taken, so that all share it
+        self._table()  # solve before rows are taken, so that all share the table
         log_first = self._log_survival(start[:, None])
 
         def remaining(rows: Tensor, t: Tensor) -> Tensor:
             return torch.exp((self._take(rows)._log_survival(t.to(self.code)) - log_first[rows]).to(t))
 
         edges = torch.tensor([0.0, *(_HORIZON * 0.5**j for j in range(10, -1, -1))], dtype=torch.float64)
-        precision = max(self._precision, 1e-11)  # the pieces of the table meet with a rounding error of their own
+        precision = max(self._precision, 1e-11)  # pieces of the table join up to a rounding error
         area = integrate_panels(remaining, start.double(), end.double(), edges.to(start.device), precision)
         return area.to(start)
 
@@ -218,7 +218,7 @@ def _read_cumulative(values: Tensor, log_slopes: Tensor, tau: Tensor) -> Tensor:
     rising = torch.zeros_like(s)
     for row in _quintic()[::-1]:
         rising = rising * s + sum(weight * part for weight, part in zip(row, known))
-    # a polynomial may leave the range of its ends by a rounding error, a cumulative hazard may not
+    # rounding errors must not move the polynomial outside the range of its ends
     return torch.minimum(torch.maximum(first + s * (slopes[0] + s * rising), first), last)
 
 
@@ -240,7 +240,7 @@ def _read_log_slope(log_slopes: Tensor, tau: Tensor) -> Tensor:
 
 @lru_cache(maxsize=1)
 def _quintic() -> tuple[tuple[float, ...], ...]:
-    """Coefficients of s², ..., s⁵ from value and slope at s = 1/2 and at s = 1, where both are 0 at s = 0."""
+    """Coefficients of s², ..., s⁵ given the value and slope at s = 1/2 and s = 1, if both are 0 at s = 0."""
     powers = np.arange(2, 6)
     conditions = [row for s in (0.5, 1.0) for row in (s**powers, powers * s ** (powers - 1))]
     return tuple(tuple(float(v) for v in row) for row in np.linalg.inv(np.array(conditions)))

@@ -1,4 +1,4 @@
-"""Distributions whose formula is a function of `sumosurv.families`."""
+"""Distributions whose formulas are functions of `sumosurv.families`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from sumosurv.families import (
     weibull,
 )
 
-_STEEP = 0.5  # S at the end of the first panel of a mean, below which nodes might miss where S falls
+_STEEP = 0.5  # if S is lower at the end of the first panel, the nodes might miss its decrease
 _ALONE = 40.0  # 1 + exp(40) is exp(40) in float64
 
 
@@ -52,20 +52,20 @@ class _Formula(SurvivalDistribution):
 
 
 class Parametric(_Formula):
-    """A family with a few parameters, a column (n, 1) each.
+    """A family with a few parameters, each stored as a column (n, 1).
 
-    A subclass names the function of its ``formula``, whose arguments are the parameters, positive ones as logarithms.
+    A subclass sets ``formula``, a function of the parameters (the logarithms of positive parameters) and the times.
     """
 
     formula: Callable[..., LogTerms]
-    positive: tuple[bool, ...]  # which parameters are
+    positive: tuple[bool, ...]  # which parameters are positive
 
     _columns: tuple[Tensor, ...]
-    _order = -1.0  # times the first parameter: the higher, the lower the curve
+    _order = -1.0  # sign with which the first parameter ranks the curves, from the highest to the lowest
 
     @classmethod
     def from_formula(cls, *arguments: Tensor) -> Self:
-        """The distribution with these arguments of the formula, (n,) each."""
+        """Return the distribution with these arguments of the formula, (n,) each."""
         return cls(*(torch.exp(a) if positive else a for a, positive in zip(arguments, cls.positive, strict=True)))
 
     def _broadcast(self, **values: Any) -> tuple[Tensor, ...]:
@@ -102,7 +102,7 @@ class Parametric(_Formula):
     def ranking(self) -> Tensor | None:
         """Return the first parameter as the order of the curves if all subjects share the others."""
         first, *others = self._columns
-        same = all(bool((other == other[0]).all()) for other in others) if len(self) else False
+        same = all(bool((other == other[:1]).all()) for other in others)
         return self._order * first[:, 0] if same else None
 
 
@@ -169,7 +169,7 @@ class LogLogistic(Parametric):
         return torch.where(shape > 1.0, scale * math.pi / (shape * torch.sin(angle)), math.inf)
 
     def _remaining_mean(self, start: Tensor, end: Tensor) -> Tensor:
-        """Quadrature up to a time past which S is a power of t to rounding, whose integral has a formula."""
+        """Quadrature up to a time after which S is a power of t up to rounding, whose integral is closed-form."""
         scale, shape = self.scale[:, 0], self.shape[:, 0]
         cut = torch.maximum(start, scale * torch.exp(_ALONE / shape)).clamp_max(torch.finfo(start.dtype).max)
         near = super()._remaining_mean(start, torch.minimum(end, cut))
@@ -181,7 +181,7 @@ class LogLogistic(Parametric):
 
 
 class Gompertz(Parametric):
-    r"""A hazard that grows or falls exponentially, λ(t) = level · exp(rate · t).
+    r"""A hazard that increases or decreases exponentially, λ(t) = level · exp(rate · t).
 
     S(t) = exp(-level (exp(rate · t) - 1) / rate).
 
@@ -189,7 +189,7 @@ class Gompertz(Parametric):
     ----------
     level, rate : float or array of shape (n,)
         The hazard at time zero, which is positive, and its rate of growth. A rate of zero gives the exponential
-        distribution; with a negative rate the event never happens for a share exp(level / rate) of the subjects.
+        distribution; with a negative rate, the event never happens with probability exp(level / rate).
 
     Examples
     --------
@@ -205,7 +205,7 @@ class Gompertz(Parametric):
         self.level, self.rate = self._broadcast(level=level, rate=rate)
 
     def _inverse_log_survival(self, level: Tensor) -> Tensor:
-        unit = -level / self.level  # when a constant hazard would get there
+        unit = -level / self.level  # time at which a constant hazard would reach the level
         growth = self.rate * unit
         huge, none = growth == math.inf, growth.abs() < 1e-30
         safe = torch.where(huge | none | (growth <= -1.0), 1.0, growth)
@@ -244,7 +244,7 @@ class Normal(Parametric):
     Parameters
     ----------
     mean, sd : float or array of shape (n,)
-        Mean and standard deviation before the cut at zero.
+        Mean and standard deviation before truncation at zero.
     """
 
     formula, positive = staticmethod(normal), (False, True)
@@ -259,7 +259,7 @@ class ProportionalHazards(_Formula):
     Parameters
     ----------
     log_baseline : callable
-        c(t) and log c'(t) of times in a tensor of two axes: a smooth function that increases, finite at zero.
+        Maps times (n or 1, m) to c(t) and log c'(t); c is smooth and increasing, and finite at zero.
     log_risk : Tensor of shape (n,)
         r.
     log_power : Tensor of shape ()
@@ -302,7 +302,7 @@ class ProportionalHazards(_Formula):
         return proportional_survival(self.log_risk[:, None], self.log_power, baseline, self._log_start)[0]
 
     def _restricted_mean(self, horizon: Tensor) -> Tensor:
-        """Integrate over panels on which all curves are smooth, but those that fall within the first of them."""
+        """Integrate over panels on which all curves are smooth, except curves that decrease within the first panel."""
         last = float(horizon.max()) if len(horizon) else math.inf
         if not 0.0 < last < math.inf:
             return super()._restricted_mean(horizon)
@@ -323,7 +323,7 @@ class RoystonParmar(_Formula):
     Parameters
     ----------
     coefficients : Tensor of shape (n, m)
-        γ of each subject, one per knot: the constant, the slope before the first knot, and one for each inner knot.
+        γ of each subject, one per knot: the constant, the slope before the first knot, and one per inner knot.
     knots : Tensor of shape (m,)
         Log times, increasing.
     """

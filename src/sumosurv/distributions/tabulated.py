@@ -31,25 +31,25 @@ class Tabulated(SurvivalDistribution):
         Shape of the curves between two times.
 
         ========= ==================================================================================================
-        "step"    S stays, then jumps at the next time, as Kaplan-Meier and Aalen-Johansen do.
-        "density" S falls along a line: constant densities in each cell.
-        "hazard"  log S falls along a line: constant hazard in each cell, of which each cause has a constant share.
+        "step"    S is constant, then jumps at the next time, as Kaplan-Meier and Aalen-Johansen do.
+        "density" S is linear: constant densities in each cell.
+        "hazard"  log S is linear: a constant hazard in each cell, of which each cause has a constant share.
                   The last cell is open-ended.
         ========= ==================================================================================================
-    half_width : int
+    half_width : int, default 2
         k of the interpolated density of a step function, which has no density. With i such that tᵢ <= t < tᵢ₊₁,
 
         f(t) = -(S(tᵢ₊ₖ) - S(tᵢ₋ₖ₊₁)) / (tᵢ₊ₖ - tᵢ₋ₖ₊₁).
 
-        At the ends of the table the two indices stop at the first and the last time, at least one
-        cell apart; the last window also applies to later times. With k > 1 the density need not integrate to one and
-        can inflate the likelihood. With competing risks, f_k is computed from 1 - F_k at the times at which F_k rises
-        for some subject, so that a rare cause has wide windows instead of density zero between its events; f is the sum
-        of all f_k.
-    widen : bool
-        Widen a window in which a subject's curve is flat to the smallest half-width in which it falls. The density is
-        then zero only if the whole curve is flat. Use it for curves that fall at few of the times, such as those of
-        forests.
+        At the ends of the table, the two indices stop at the first and the last time, at least one cell apart; the last
+        window also applies to later times. With k > 1, the density need not integrate to one and can inflate the
+        likelihood. With competing risks, f_k is computed from 1 - F_k at the times at which F_k increases for some
+        subject, so that a rare cause has wide windows instead of density zero between its events; f is the sum of all
+        f_k.
+    widen : bool, default False
+        Widen a window in which a subject's curve is flat to the smallest half-width in which it decreases. The density
+        is then zero only if the whole curve is flat. Use it for curves that decrease at few of the times, such as those
+        of forests.
 
     Notes
     -----
@@ -113,18 +113,18 @@ class Tabulated(SurvivalDistribution):
 
     @classmethod
     def proportional(cls, times: Any, cumulative_hazard: Any, risk: Any, *, half_width: int = 2) -> Tabulated:
-        """Step curves S(t) = exp(-risk · Λ(t)) of proportional hazards; their table is computed only when needed.
+        """Step functions S(t) = exp(-risk · Λ(t)) of proportional hazards; their table is computed only when needed.
 
         Parameters
         ----------
         times : array of shape (m,)
-            As above.
+            As in the constructor.
         cumulative_hazard : array of shape (m,)
-            Λ at those times, zero or more and never falling.
+            Λ at these times, non-negative and non-decreasing.
         risk : array of shape (n,)
             The hazard of each subject relative to Λ.
-        half_width : int
-            As above.
+        half_width : int, default 2
+            As in the constructor.
 
         Examples
         --------
@@ -141,7 +141,7 @@ class Tabulated(SurvivalDistribution):
 
     @property
     def table(self) -> Tensor:
-        """S at the times, (n, m); for proportional hazards computed anew each time."""
+        """S at the times, (n, m); for proportional hazards, computed at every access."""
         return self._values if self._baseline is None else torch.exp(-self._values[:, None] * self._baseline)
 
     @property
@@ -151,16 +151,16 @@ class Tabulated(SurvivalDistribution):
 
     @property
     def is_stored(self) -> bool:
-        """Whether the table is in memory, and not computed from proportional hazards when needed."""
+        """Whether the table is in memory; False if it is computed from proportional hazards when needed."""
         return self._baseline is None
 
     @property
     def _is_repeated(self) -> bool:
-        """Whether one row in memory serves all subjects."""
+        """Whether all subjects share one row in memory."""
         return self.is_stored and self._values.stride(0) == 0
 
     def ranking(self) -> Tensor | None:
-        """The risks, for proportional hazards; zeros, for one curve that serves all."""
+        """Return the risks for proportional hazards, zeros if all subjects share one curve, and None otherwise."""
         if self._is_repeated:
             return torch.zeros_like(self._values[:, 0])
         return None if self.is_stored else self._values
@@ -187,20 +187,20 @@ class Tabulated(SurvivalDistribution):
         return self._with(values, None if self._by_cause is None else self._by_cause[rows], self._baseline)
 
     def _with(self, values: Tensor, by_cause: Tensor | None = None, baseline: Tensor | None = None) -> Tabulated:
-        """A copy with other rows, which were checked already; causes keep the times at which they rise."""
+        """Return a copy with other rows, which are not checked; the times at which each F_k increases are kept."""
         made = copy.copy(self)
         made._values, made._by_cause, made._baseline = values, by_cause, baseline
         return made
 
     def repeat(self, n: int) -> Tabulated:
-        """One subject's curves as the distribution of n subjects (no copy is made)."""
+        """Return the curves of one subject as the distribution of n subjects, without copying."""
         if len(self) != 1:
             raise ValueError(f"repeat requires a single curve; this distribution has {len(self)}.")
         by_cause = None if self._by_cause is None else self._by_cause.expand(n, -1, -1)
         return self._with(self.table.expand(n, -1), by_cause)
 
     def with_half_width(self, half_width: int) -> Tabulated:
-        """The same curve with another half-width k of the interpolated density."""
+        """Return the same curves with another half-width k of the interpolated density."""
         if half_width < 1:
             raise ValueError(f"half_width must be 1 or more; got {half_width}.")
         made = copy.copy(self)
@@ -234,15 +234,15 @@ class Tabulated(SurvivalDistribution):
             width = torch.where(j > i, self.times[j] - self.times[i], 1.0)
             share = torch.where(j > i, (t - self.times[i]) / width, torch.zeros_like(t))
             return torch.log(start + share * (self._s(j) - start))
-        return torch.log(start) - self._fallen(i, t - self.times[i])
+        return torch.log(start) - self._log_decrease(i, t - self.times[i])
 
     def _log_density(self, t: Tensor) -> Tensor:
         if self._by_cause is not None and self.between == "step":
-            return super()._log_density(t)  # the sum over the causes, each of which has its own windows
+            return super()._log_density(t)  # the sum over causes, each with its own windows
         i = self._cell(t)
         last = len(self.times) - 1
         if self.between == "hazard":
-            fall, width = self._cell_fall(i)
+            fall, width = self._cell_decrease(i)
             return torch.log(fall) - torch.log(width) + self._log_survival(t)
         if self.between == "density":
             j = (i + 1).clamp_max(last)
@@ -256,19 +256,19 @@ class Tabulated(SurvivalDistribution):
         return torch.where(width > 0, torch.log(fall) - torch.log(width), -math.inf)
 
     def _widened(self, i: Tensor) -> Tensor:
-        """The smallest half-width, of at least k, with a fall of the subject's curve in its window, (n, m)."""
+        """Return the smallest half-width of at least k in whose window the subject's curve decreases, (n, m)."""
         here, falling = self._s(i).contiguous(), -self.table.contiguous()
-        before = torch.searchsorted(falling, -here)  # where the curve came down to this level, 0 if it always was there
-        after = torch.searchsorted(falling, -here, right=True)  # where it leaves it, m if never
+        before = torch.searchsorted(falling, -here)  # where the curve reaches this level; 0 if at the start
+        after = torch.searchsorted(falling, -here, right=True)  # where the curve leaves this level; m if never
         far = torch.full_like(before, len(self.times))
         to_left = torch.where(before > 0, i - before + 2, far)
         to_right = torch.where(after < len(self.times), after - i, far)
         return torch.minimum(to_left, to_right).clamp_min(self.half_width)
 
-    def _cell_fall(self, i: Tensor) -> tuple[Tensor, Tensor]:
-        """How far log S falls in the cells of constant hazard, and their widths; the last cell's past the table.
+    def _cell_decrease(self, i: Tensor) -> tuple[Tensor, Tensor]:
+        """The decrease of log S in cells of constant hazard, and their widths; those of the last cell beyond the table.
 
-        Their ratio, the hazard, is past the range of numbers where times are far apart; it is never formed.
+        Their ratio, the hazard, can overflow and is never computed.
         """
         last = len(self.times) - 1
         if last == 0:
@@ -276,15 +276,15 @@ class Tabulated(SurvivalDistribution):
         i = i.clamp_max(last - 1)
         return torch.log(self._s(i)) - torch.log(self._s(i + 1)), self.times[i + 1] - self.times[i]
 
-    def _fallen(self, i: Tensor, passed: Tensor) -> Tensor:
-        """How far log S has fallen since the start of a cell."""
-        fall, width = self._cell_fall(i)
+    def _log_decrease(self, i: Tensor, passed: Tensor) -> Tensor:
+        """Return the decrease of log S since the start of a cell."""
+        fall, width = self._cell_decrease(i)
         return torch.where(fall > 0, fall * (passed / width), torch.zeros_like(fall))
 
     def _inverse_log_survival(self, level: Tensor) -> Tensor:
         wanted = torch.exp(level)
         last = len(self.times) - 1
-        # rounding of log and exp must not push a level that the table holds past its own knot
+        # rounding of log and exp must not move a level in the table beyond its knot
         slack = 4 * torch.finfo(level.dtype).eps
         j = torch.searchsorted(-self.table.contiguous(), -(wanted * (1 + slack)).contiguous())  # first S_j <= wanted
         reached = j <= last
@@ -313,7 +313,7 @@ class Tabulated(SurvivalDistribution):
         return self._area(start, end, self._log_survival(start[:, None])[:, 0])
 
     def _area(self, start: Tensor, end: Tensor, log_unit: Tensor) -> Tensor:
-        """Exact: the area under S / exp(log_unit), cell by cell, the ends cut at start and end."""
+        """The exact area under S / exp(log_unit) from start to end, summed over cells."""
         knots, table = self.times, self.table
         lower = torch.maximum(knots, start[:, None])
         stop = torch.cat([knots[1:], knots.new_full((1,), math.inf)])
@@ -321,7 +321,7 @@ class Tabulated(SurvivalDistribution):
         s_lower = torch.exp(self._log_survival(lower) - log_unit[:, None])
         if self.between == "hazard":
             cell = torch.arange(len(knots), device=knots.device)[None]
-            area = s_lower * _exponential_area(*self._cell_fall(cell), width)
+            area = s_lower * _exponential_area(*self._cell_decrease(cell), width)
         else:
             area = torch.where(s_lower > 0, s_lower * width, torch.zeros_like(width))
             if self.between == "density":
@@ -339,7 +339,7 @@ class Tabulated(SurvivalDistribution):
         return self._by_cause.gather(1, index[..., None].expand(-1, -1, self.n_causes))
 
     def _cell_shares(self, i: Tensor) -> Tensor:
-        """The causes' shares of the rise of F in cell i, or in the last one; zero if F does not rise."""
+        """The causes' shares of the increase of F in cell i, or in the last cell; zero if F does not increase."""
         i = i.clamp_max(max(len(self.times) - 2, 0))
         rise = self._f((i + 1).clamp_max(len(self.times) - 1)) - self._f(i)
         total = rise.sum(-1, keepdim=True)
@@ -369,7 +369,7 @@ class Tabulated(SurvivalDistribution):
         return self._log_density(t)[..., None] + torch.log(self._cell_shares(self._cell(t)))
 
     def _curve(self, k: int) -> Tabulated:
-        """1 - F of the cause in column k: steps on the times at which it rises, or lines on all."""
+        """1 - F of the cause in column k: steps at the times at which F increases, or linear between all times."""
         assert self._by_cause is not None
         own = self._rises[k] if self.between == "step" else slice(None)
         made = self._with((1.0 - self._by_cause[:, own, k]).clamp_min(0.0))
@@ -402,7 +402,7 @@ def _check_incidence(incidence: Any, survival: Any) -> tuple[Tensor, Tensor]:
     if bool(torch.isnan(table).any()) or bool((table < 0).any()) or bool((torch.diff(table, dim=1) < 0).any()):
         raise ValueError("incidence must be zero or more and never decrease from one time to the next.")
     rest = 1.0 - table.sum(-1)
-    rounding = 64 * torch.finfo(table.dtype).eps * table.shape[1]  # of sums of as many jumps
+    rounding = 64 * torch.finfo(table.dtype).eps * table.shape[1]  # error of a sum of as many jumps
     if bool((rest < -rounding).any()):
         raise ValueError(f"The incidences of all causes must sum to at most one; got {1.0 - float(rest.min()):g}.")
     if survival is None:
@@ -415,7 +415,7 @@ def _check_incidence(incidence: Any, survival: Any) -> tuple[Tensor, Tensor]:
 
 
 def _rises(table: Tensor) -> list[Tensor]:
-    """For each cause the places at which the incidence of some subject rises by more than rounding, and the first."""
+    """For each cause, the first position and those at which some subject's F_k increases by more than rounding."""
     rises = (torch.diff(table, dim=1) > 16 * torch.finfo(table.dtype).eps).any(0)
     first = torch.ones_like(rises[:1])
     return [column.nonzero()[:, 0] for column in torch.cat([first, rises]).unbind(1)]

@@ -1,4 +1,4 @@
-"""Other time scales and conditions: `Rescaled`, `Delayed`, and `Conditional` and `Remaining` given survival so far."""
+"""Changes of the time scale, `Rescaled` and `Delayed`, and conditioning on survival, `Conditional` and `Remaining`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _TimeScale(Wrapper):
     r"""T = scale · T₀ + start, given T₀ > after if ``after`` is not None.
 
     S(t) = S₀((t - start) / scale) / S₀(after) from the earliest possible time on, and 1 before. ``start`` is a number
-    or of shape (n, 1), ``after`` of shape (n, 1).
+    or has shape (n, 1); ``after`` has shape (n, 1).
     """
 
     def __init__(
@@ -32,10 +32,10 @@ class _TimeScale(Wrapper):
         self._log_reach = self._log_survival_at_condition()
 
     def _log_survival_at_condition(self) -> Tensor | None:
-        """log P(T₀ > after), shape (n, 1), if that is a condition."""
+        """log P(T₀ > after), shape (n, 1); None without a condition."""
         if self.after is None:
             return None
-        # a condition of probability zero would give 0 / 0: such a subject has its event at once
+        # a condition of probability zero would give 0 / 0: the event then happens immediately
         return self.base._log_survival(self.after).clamp_min(torch.finfo(self._like.dtype).min)
 
     def checked(self) -> Self:
@@ -81,14 +81,14 @@ class _TimeScale(Wrapper):
     def _moved(self, t: Tensor) -> Tensor:
         """(t - start) / scale, zero or more.
 
-        By a true division: CUDA multiplies by the reciprocal of a Python number, which can put a time that is a knot
-        of a step curve on the wrong side of it.
+        By a true division: CUDA multiplies by the reciprocal of a Python number, which can move a time that equals a
+        knot of a step function to the wrong side of the knot.
         """
         later = (t - self.start).clamp_min(0.0) if isinstance(self.start, Tensor) or self.start else t
         return later if self.scale == 1 else later / torch.full((), self.scale, dtype=t.dtype, device=t.device)
 
     def _own(self, t: Tensor) -> Tensor:
-        """Times on the time scale of T₀, at which T₀ is asked."""
+        """The times on the time scale of T₀ at which the base is evaluated."""
         return self._moved(t) if self.after is None else torch.maximum(self._moved(t), self.after)
 
     def _from_first(self, t: Tensor, values: Tensor, before: float) -> Tensor:
@@ -159,7 +159,7 @@ class _TimeScale(Wrapper):
         first = self._first[:, 0] if isinstance(self._first, Tensor) else self._first
         certain = end.clamp_max(first) - start.clamp_max(first)
         if self.after is None and self._first > 0:
-            # those who are known to be event-free before the first time may have the event at that time
+            # subjects who are event-free before the first time may have the event at that time
             rest = torch.where(start < first, self.base._survival(self._like.new_zeros(1, 1))[:, 0], 1.0) * rest
         return certain + rest
 
@@ -168,7 +168,7 @@ class _TimeScale(Wrapper):
             return self.scale * self.base._restricted_time_lost(self._own(horizon))
         if self.n_causes == 1 or self.step_table() is not None:
             return super()._restricted_time_lost(horizon)
-        # integrate from the first time on, so that quadrature need not find the kink there
+        # integrate from the first time on, because there is a kink
         first = (self._like.new_zeros(len(self), 1) + self._first).double()
         length = (horizon.double() - first[:, 0]).clamp_min(0.0)
 
@@ -189,7 +189,7 @@ class _TimeScale(Wrapper):
         return self.scale * times + self.start, causes
 
     def step_table(self) -> tuple[Tensor, Tensor] | None:
-        """The table of the base, its knots on this time scale; None if that differs by subject."""
+        """Return the table of the base with its knots on this time scale; None if the time scale differs by subject."""
         known = None if isinstance(self.start, Tensor) else self.base.step_table()
         if known is None:
             return None
@@ -203,14 +203,14 @@ class _TimeScale(Wrapper):
         return (knots, survival) if bool(last.all()) else (knots[last], survival[:, last])
 
     def ranking(self) -> Tensor | None:
-        """That of the base; a condition may change the order."""
+        """Return the ranking of the base; None with a condition, which may change the order."""
         return self.base.ranking() if self.after is None else None
 
     def _first_times(self, own: Tensor) -> Tensor:
-        """The first floating-point time, zero or more, whose time on the time scale of T₀ is ``own`` or later.
+        """Return the smallest non-negative floating-point time that ``_moved`` maps to ``own`` or later.
 
-        Neither ``scale · own + start`` nor a number next to it in every case: ``_moved`` rounds. Found by bisection
-        over the numbers in their order, which is that of their bits read as integers.
+        Because ``_moved`` rounds, this time can be several floating-point numbers away from ``scale · own + start``. It
+        is found by bisection over the bits of the numbers, which as integers have the same order as the numbers.
         """
         bits = torch.int64 if own.dtype == torch.float64 else torch.int32
         low, high = (torch.full_like(own, end).view(bits) for end in (0.0, math.inf))
@@ -222,14 +222,14 @@ class _TimeScale(Wrapper):
 
 
 class Rescaled(_TimeScale):
-    r"""T = scale · T₀, the same distribution in another unit of time: f(t) = f₀(t / scale) / scale.
+    r"""T = scale · T₀, the same distribution in another time unit: f(t) = f₀(t / scale) / scale.
 
     Parameters
     ----------
     base : SurvivalDistribution
-        Of T₀.
+        The distribution of T₀.
     scale : float
-        The unit of T₀ in units of T: 365.25 for a distribution in years that is wanted in days.
+        The unit of T₀ in units of T: 365.25 to convert a distribution from years to days.
 
     Examples
     --------
@@ -250,9 +250,9 @@ class Delayed(_TimeScale):
     Parameters
     ----------
     base : SurvivalDistribution
-        Of T₀.
+        The distribution of T₀.
     start : float
-        Zero or more.
+        The delay, zero or more.
 
     Examples
     --------
@@ -273,8 +273,8 @@ class Conditional(_TimeScale):
 
     .. math:: S(t \mid T > s) = S(t) / S(s), \qquad F_k(t \mid T > s) = (F_k(t) - F_k(s)) / S(s) \quad (t \ge s)
 
-    Before s, S is one and F_k is zero. A subject with S(s) = 0 has its event at s; `SurvivalDistribution.conditional`
-    refuses such a condition.
+    Before s, S is one and F_k is zero. If S(s) = 0, the event happens at s; `SurvivalDistribution.conditional` raises
+    an error instead.
 
     Parameters
     ----------
@@ -294,7 +294,7 @@ class Conditional(_TimeScale):
 class Remaining(_TimeScale):
     r"""T - after, and the cause, given T > after: S(t) = S₀(after + t) / S₀(after).
 
-    A subject with S₀(after) = 0 has its event at once; `SurvivalDistribution.remaining` refuses such a condition.
+    If S₀(after) = 0, the event happens immediately; `SurvivalDistribution.remaining` raises an error instead.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Distributions made of others: `Wrapper` of one, `Combination` of several; and `Recalibrated`."""
+"""Distributions built from one other (`Wrapper`) or several (`Combination`); and `Recalibrated`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sumosurv.distributions.tabulated import Tabulated
 
 
 class Wrapper(SurvivalDistribution):
-    """A distribution of the subjects and causes of its ``base``."""
+    """A distribution with the subjects and causes of its ``base``."""
 
     base: SurvivalDistribution
 
@@ -42,7 +42,7 @@ class Wrapper(SurvivalDistribution):
         return self.base._description
 
     def _with(self, base: SurvivalDistribution) -> Self:
-        """The same of another base."""
+        """Return a copy with another base."""
         made = copy.copy(self)
         made.base = base
         return made
@@ -51,18 +51,18 @@ class Wrapper(SurvivalDistribution):
         return self._with(self.base._take(rows))
 
     def single(self) -> Self:
-        """The same, with the base in single precision."""
+        """Return the distribution with its base in single precision."""
         return self._with(self.base.single())
 
 
 class Combination(SurvivalDistribution):
-    """A distribution made of several others of the same subjects."""
+    """A distribution built from several others with the same subjects."""
 
     components: tuple[SurvivalDistribution, ...]
 
     @abstractmethod
     def _with(self, components: Sequence[SurvivalDistribution], rows: Tensor | None = None) -> Self:
-        """The same of other components, whose subjects are the given rows."""
+        """Return a copy with other components, whose subjects are the given rows."""
 
     def __len__(self) -> int:
         return len(self.components[0])
@@ -79,7 +79,7 @@ class Combination(SurvivalDistribution):
         return self._with([part._take(rows) for part in self.components], rows)
 
     def single(self) -> Self:
-        """The same, with its components in single precision."""
+        """Return the distribution with its components in single precision."""
         return self._with([part.single() for part in self.components])
 
 
@@ -97,11 +97,11 @@ class _Map:
         self.slopes = torch.diff(self.v, append=torch.ones(1)) / torch.diff(self.u, append=torch.ones(1))
 
     def to(self, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Knots, values and slopes, the first knot at zero, as tensors of this kind."""
+        """Return knots (the first is zero), values and slopes, with the dtype and device of ``like``."""
         return self.u.to(like), self.v.to(like), self.slopes.to(like)
 
     def apply(self, log_u: Tensor, *, inverse: bool = False) -> tuple[Tensor, Tensor]:
-        """log g(u) and log g'(u) of log u; or those of the inverse. Accurate near 0 and near 1."""
+        """Return log g(u) and log g'(u) for log u, or the same for the inverse of g; accurate near 0 and 1."""
         u, v, slopes = self.to(log_u)
         if inverse:
             u, v, slopes = v, u, 1.0 / slopes
@@ -121,8 +121,8 @@ class Recalibrated(Wrapper):
 
     .. math:: f(t) = g'(S_0(t)) \, f_0(t)
 
-    Subjects keep their order at every time. Below the first knot g is linear through the origin: how a curve goes on
-    from there is left to the base.
+    The order of the subjects does not change at any time. Below the first knot, g is proportional to u, so the shape of
+    the curve there is that of the base.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ class Recalibrated(Wrapper):
     levels : array of shape (k,)
         The knots u of g: survival probabilities of the base, increasing, above 0 and below 1.
     values : array of shape (k,)
-        g at the knots, likewise.
+        g at the knots, also increasing, above 0 and below 1.
 
     Examples
     --------
@@ -187,7 +187,7 @@ class Recalibrated(Wrapper):
         return self._remaining_mean(torch.zeros_like(horizon), horizon)
 
     def _remaining_mean(self, start: Tensor, end: Tensor) -> Tensor:
-        """Piece by piece: where g(u) = c + s u, the integral is that of c + s S₀."""
+        """Integrate c + s S₀ over each piece on which g(u) = c + s u."""
         u, v, slopes = self._map.to(self._like)
         log_start = self._log_survival(start[:, None])[:, 0]
         total, until = torch.zeros_like(start), torch.zeros_like(start)

@@ -39,20 +39,20 @@ _KNOWN = ("n_features_in_", "feature_names_in_", "n_causes_", "last_time_", "ris
 class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
     """Base class of all estimators: ``fit``, ``predict_distribution`` and the predictions derived from it.
 
-    A method defines ``_fit`` and ``_distribution``; methods with settings or fitted attributes of their own also define
-    ``_check_settings``, ``_state`` and ``_restore``. Fitted attributes that ``_start`` sets for all:
+    Subclasses define ``_fit`` and ``_distribution``; subclasses with further settings or fitted attributes also define
+    ``_check_settings``, ``_state`` and ``_restore``. ``_start`` sets these fitted attributes of all estimators:
     ``n_features_in_``, ``feature_names_in_`` (with DataFrames), ``n_causes_``, ``last_time_`` (the largest training
     time, beyond which predictions are extrapolated), ``risk_times_``, and ``training_curve_``, the Kaplan-Meier curve
     of the training rows (with competing risks, the Aalen-Johansen curves), too coarse to reveal single rows.
     """
 
-    _streams: ClassVar[bool] = False  # whether it can be fitted to rows that are read in blocks
-    # what a method can learn from beside right-censored times: "entry", "intervals", "causes", "weights"
-    _learns_from: ClassVar[frozenset[str]] = frozenset()
-    # the values that each parameter may have, in scikit-learn's notation; a class lists those that it adds
+    _supports_blocks: ClassVar[bool] = False  # whether it can be fitted to rows read in blocks
+    # outcomes supported besides right-censored times: "entry", "intervals", "causes", "weights"
+    _supported_outcomes: ClassVar[frozenset[str]] = frozenset()
+    # allowed values of the parameters that a class adds
     _parameter_constraints: ClassVar[Constraints] = {}
 
-    cells_: Cells | None  # the cells that recorded times stand for; None if times are exact
+    cells_: Cells | None  # the cells of rounded times; None if times are exact
 
     def fit(self, X: Any, y: Any, *more: Any, sample_weight: Any = None, groups: Any = None) -> Self:
         """Fit to covariates and outcomes.
@@ -73,7 +73,7 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         """
         if more:
             raise TypeError(f"fit takes X and one outcome; got {2 + len(more)} arguments. {ONE_OUTCOME}")
-        return self._fit_anew(as_source(X, y, sample_weight, groups))
+        return self._fit_copy(as_source(X, y, sample_weight, groups))
 
     @classmethod
     def from_formula(cls, formula: str, data: Any, *, sample_weight: Any = None, **settings: Any) -> Self:
@@ -92,7 +92,7 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         ``C(stage, contr.sum)``               other contrasts: ``contr.sum``, ``contr.helmert``, ``contr.poly``
         ``bs(age, df=4)``, ``ns(age, df=3)``  B-splines and natural cubic splines, as in R
         ``poly(age, 2)``                      orthogonal polynomials
-        ``center(age)``, ``scale(age)``       less the mean; divided by the standard deviation
+        ``center(age)``, ``scale(age)``       minus the mean; divided by the standard deviation
         ``log(age)``, ``I(age / 10)``         functions and arithmetic
         ``strata(site)``                      strata
         ``cluster(id)``                       groups of dependent rows, for robust standard errors
@@ -100,7 +100,7 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         ===================================== =============================================================
 
         Knots, means and levels are learned from the training rows, and model files contain them. `CoxPH`, `FineGray`,
-        `ParametricRegression` and `CauseSpecific` of these read all of it. Other estimators read columns as they are;
+        `ParametricRegression` and `CauseSpecific` of these support all terms. Other estimators use columns as they are;
         for them, use a `FormulaTransformer` in a pipeline. Requires ``pip install "sumosurv[formula]"``.
 
         Parameters
@@ -129,7 +129,7 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
 
     @classmethod
     def _formula_settings(cls, frame: ModelFrame, settings: dict[str, Any]) -> dict[str, Any]:
-        """The parameters of an estimator that is fitted with a formula."""
+        """Return the parameters of an estimator that is fitted with a formula."""
         if not frame.plain or frame.strata:
             raise ValueError(
                 f"{cls.__name__} reads columns as they are; the formula has other terms ({frame.formula}), strata or "
@@ -139,16 +139,16 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
 
     @abstractmethod
     def _fit(self, X: Any, y: Any) -> None:
-        """Fit: set the fitted attributes of an estimator that has none."""
+        """Set the fitted attributes; the estimator has none before."""
 
     @property
     def _device(self) -> torch.device:
-        """The device on which a fitted model predicts; all of its parts are there."""
+        """The device of a fitted model and all of its parts."""
         parts = self._parts()
         return parts[0]._device if parts else torch.device("cpu")
 
     def _on_cpu(self) -> Self:
-        """A fitted model whose predictions are computed on the CPU: itself, or a copy."""
+        """Return a fitted model on the CPU: itself or a copy."""
         parts = self._parts()
         if not parts:
             return self
@@ -157,7 +157,7 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         return made
 
     def _check_settings(self) -> None:
-        """Raise a ValueError that names an invalid parameter and the values that it may have."""
+        """Raise a ValueError that names an invalid parameter and its allowed values."""
         check_parameters(self)
 
     def _note_levels(self, X: Any, notes: LevelNotes) -> None:
@@ -170,8 +170,8 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Mean log-likelihood, in nats, on the scale of the training times (higher is better).
 
-        If the model treats recorded times as cells (``SumoNet.resolution``), events are scored by the probability of
-        their cell; see `log_likelihood`.
+        If the model treats times as rounded (``SumoNet.resolution``), events are scored by the probability of their
+        cell; see `log_likelihood`.
         """
         values, weights, notes = [], [], LevelNotes()
         for block in self._source(X, y, sample_weight).blocks(rows=self._rows_at_once(1)):
@@ -208,28 +208,28 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
     # ------------------------------------------------------------------ model files
 
     def _parts(self) -> list[SurvivalEstimator]:
-        """The fitted estimators that this one is made of, which a model file describes one by one."""
+        """The fitted estimators that this one contains; a model file describes each of them."""
         return []
 
     @classmethod
     def _settings_with(cls, parts: Sequence[SurvivalEstimator], default: bool) -> dict[str, Any]:
-        """The settings that hold estimators, which a file keeps as parts; ``default``: ``estimator`` was None."""
+        """Return the settings that are estimators, stored as parts of a file; ``default``: ``estimator`` was None."""
         return {}
 
     def _mixed(self) -> list[tuple[SurvivalEstimator, float]]:
-        """The estimators of which this one predicts the mixture, with their weights; by default itself."""
+        """The estimators whose mixture this one predicts, with their weights; by default, itself."""
         return [(self, 1.0)]
 
     def _component_table(self) -> pd.DataFrame:
-        """The components of the fitted model, as ``components_`` of `SumoNet` shows them; here there is one."""
+        """The components of the fitted model, in the format of ``components_`` of `SumoNet`; by default, one."""
         name = type(self).__name__
         return pd.DataFrame([{"component": name, "weight": 1.0, "members": 1, "held_out": np.nan}])
 
     def _restore_parts(self, parts: Sequence[SurvivalEstimator]) -> None:
-        """Take over fitted parts: those of a model file, before `_restore`."""
+        """Set the fitted parts; for a model file, this is called before `_restore`."""
 
     def _state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-        """What a model file keeps of the fit: plain values and tensors."""
+        """Return the contents of a model file: plain values and tensors."""
         names = getattr(self, "feature_names_in_", None)
         fitted = {
             "n_features_in_": self.n_features_in_,
@@ -241,7 +241,7 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         return fitted, tensors | curve_tensors(self.training_curve_, "training_")
 
     def _restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
-        """The inverse of `state`, on an estimator that was just made."""
+        """Set the fitted attributes of a new estimator from its `_state`."""
         self.n_features_in_ = as_whole(fitted["n_features_in_"], "n_features_in_", low=1)
         if fitted["feature_names_in_"] is not None:
             names = [as_text(name, "a column's name") for name in as_list(fitted["feature_names_in_"], "the names")]
@@ -251,7 +251,7 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         own = set(getattr(self, "feature_names_in_", ()))
         for part in self._parts():
             some = vars(part).get("formula") is not None and own.issuperset(getattr(part, "feature_names_in_", ()))
-            if part.n_features_in_ != self.n_features_in_ and not some:  # a formula need not read all columns
+            if part.n_features_in_ != self.n_features_in_ and not some:  # a formula need not use all columns
                 raise ValueError("its parts have different numbers of columns")
         self.n_causes_ = as_whole(fitted["n_causes_"], "n_causes_", low=1)
         self.__dict__.setdefault("cells_", None)  # unless its parts have cells
@@ -260,18 +260,18 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         self.training_curve_ = stored_curve(tensors, self.n_causes_, "training_", between="hazard")
 
     def _check_columns(self, columns: Preprocessor) -> None:
-        """Raise a ValueError unless a model file describes as many columns as it says there are."""
+        """Raise a ValueError unless a model file describes all columns."""
         if columns.row_shape is None and len(columns.columns) != self.n_features_in_:
-            raise ValueError(f"{len(columns.columns)} columns are described, and there are {self.n_features_in_}")
+            raise ValueError(f"{len(columns.columns)} columns are described, but there are {self.n_features_in_}")
 
     # ------------------------------------------------------------------ fitting
 
-    def _fit_anew(self, source: Source, *more: Any) -> Self:
-        """Fit a copy and become it at the end: a fit that fails leaves the estimator as it was.
+    def _fit_copy(self, source: Source, *more: Any) -> Self:
+        """Fit a copy and take over its attributes at the end, so that a failed fit leaves the estimator unchanged.
 
-        If Ctrl-C ended the fit early but it has something to show (``interrupted_``), it is kept, and the interruption
-        goes on to the caller, who may be in the middle of many fits. Ctrl-C at any other moment, and while a part of
-        the estimator is fitted, leaves it as it was.
+        If Ctrl-C ended training early and there are weights to keep (``interrupted_``), the fit is kept and
+        KeyboardInterrupt is raised again, so that the caller stops too. Ctrl-C at any other moment, or while a part of
+        the estimator is fitted, leaves the estimator unchanged.
         """
         self._check_settings()
         made = self._unfitted()
@@ -279,7 +279,7 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
             made._fit_source(source, *more)
         except KeyboardInterrupt as stopped:
             raise KeyboardInterrupt(f"the fit was interrupted; {type(self).__name__} is unchanged") from stopped
-        self.__dict__ = made.__dict__  # nothing of an earlier fit is left
+        self.__dict__ = made.__dict__  # removes the attributes of an earlier fit
         if vars(self).get("interrupted_", False):
             self._warn_of_interruption()
             raise KeyboardInterrupt("the fit was interrupted; the estimator is fitted with the best weights so far")
@@ -293,14 +293,14 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         )
 
     def _fit_blocks(self, source: StoredRows, *more: Any) -> None:
-        """Fit to rows that are read in blocks; a TypeError unless the method can."""
+        """Fit to rows that are read in blocks; raise a TypeError if the method does not support it."""
         source.whole(type(self).__name__)
 
     def _warn_of_interruption(self) -> None:
-        """Say what a fit that Ctrl-C ended early has kept."""
+        """Warn that Ctrl-C ended the fit early."""
 
     def _fitted_part(self, X: Any, outcome: Outcome) -> Self:
-        """A clone fitted as a part of another estimator, which Ctrl-C leaves without it."""
+        """Return a clone fitted as a part of another estimator; an interrupted fit raises KeyboardInterrupt."""
         made: Self = clone(self)
         made._check_settings()
         made._fit_source(as_source(X, outcome))
@@ -309,7 +309,7 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         return made
 
     def _unfitted(self) -> Self:
-        """A copy with the same settings and no fitted attributes."""
+        """Return a copy with the same settings and no fitted attributes."""
         made = copy.copy(self)
         for name in [name for name in vars(made) if name.endswith("_") and not name.startswith("_")]:
             delattr(made, name)
@@ -320,24 +320,23 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         return {name: vars(self)[name] for name in _KNOWN if name in vars(self)}
 
     def _start(self, X: Any, y: Any) -> tuple[Any, Outcome]:
-        """Check the training data and learn what every estimator keeps of it."""
+        """Check the training data and set the fitted attributes that all estimators have."""
         X = self._check_covariates(X, reset=True)
         outcome = check_outcome(y, n_rows=X.shape[0])
         if outcome.cause is not None and outcome.n_causes == 1:
             outcome = outcome.any_cause()
-        if outcome.weight is not None and not outcome.weight.all():  # rows that do not count are not looked at
+        if outcome.weight is not None and not outcome.weight.all():  # drop rows of weight zero
             counted = np.flatnonzero(outcome.weight)
             X, outcome = take_rows(X, counted), outcome[counted]
         self._check_rows(outcome)
-        self._note_outcome(outcome)
+        self._learn_outcome(outcome)
         return X, outcome
 
     def _check_rows(self, outcome: Outcome) -> None:
-        """Raise a ValueError if the method cannot learn from such an outcome."""
-        check_learns_from(type(self).__name__, self._learns_from, outcome)
+        check_learns_from(type(self).__name__, self._supported_outcomes, outcome)
 
-    def _note_outcome(self, outcome: Outcome) -> None:
-        """Set the fitted attributes that every estimator learns from the outcome of its training rows."""
+    def _learn_outcome(self, outcome: Outcome) -> None:
+        """Set the fitted attributes that all estimators learn from the training outcome."""
         self.n_causes_, self.last_time_, self.cells_ = outcome.n_causes, outcome.last_time, None
         if not outcome.had_event.any():
             warn_user(f"All {outcome.total:.0f} rows are censored, so event times cannot be learned.")
@@ -355,7 +354,7 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
             if len(set(names)) < len(names):
                 twice = next(name for name in names if names.count(name) > 1)
                 raise ValueError(f"X has two columns named {twice!r}; rename one, or drop it.")
-            if reset or names != list(getattr(self, "feature_names_in_", ())):  # else there is nothing to check
+            if reset or names != list(getattr(self, "feature_names_in_", ())):  # known names need no check
                 validate_data(self, X, reset=reset, skip_check_array=True)
             if len(X) == 0:
                 raise ValueError("Found array with 0 sample(s) (shape=(0, ...)) while a minimum of 1 is required.")
@@ -367,7 +366,7 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
                 f"{type(self).__name__} with these settings does not read sparse matrices. Pass X.toarray(), or use "
                 "CoxPHCV or CoxPH(alpha=...) with l1_ratio > 0."
             )
-        if getattr(X, "ndim", 2) > 2:  # images, sequences: for encoders of the user's own
+        if getattr(X, "ndim", 2) > 2:  # images or sequences, for custom encoders
             if reset:
                 self.n_features_in_ = int(X.shape[1])
             return np.asarray(X)
@@ -387,7 +386,7 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
 
 
 def curve_tensors(curve: Tabulated, prefix: str = "") -> dict[str, torch.Tensor]:
-    """The tensors that a model file keeps of one curve for all subjects."""
+    """Return the tensors that a model file stores for one curve common to all subjects."""
     found = {"times": curve.times, "survival": curve.table[0]}
     if curve.n_causes > 1:
         found["incidence"] = curve.incidence[0].reshape(-1)

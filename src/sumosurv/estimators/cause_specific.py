@@ -60,7 +60,8 @@ class CauseSpecific(SurvivalEstimator):
     (6, 2, 2)
     """
 
-    _learns_from: ClassVar[frozenset[str]] = frozenset({"entry", "intervals", "causes", "weights"})  # as the estimator
+    # as far as the estimator supports them
+    _supported_outcomes: ClassVar[frozenset[str]] = frozenset({"entry", "intervals", "causes", "weights"})
     _parameter_constraints: ClassVar[Constraints] = {
         "estimator": NONE | instance_of(SurvivalEstimator, "a survival estimator of this library, such as CoxPH()")
     }

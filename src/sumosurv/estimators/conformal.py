@@ -1,4 +1,4 @@
-"""Conformal recalibration: any estimator's distribution, made to agree with rows that it did not see."""
+"""Conformal recalibration: the distribution of any estimator, recalibrated on held-out rows."""
 
 from __future__ import annotations
 
@@ -55,17 +55,17 @@ class Conformal(SurvivalEstimator):
     ----------
     estimator : SurvivalEstimator, optional
         Estimator of which a clone is fitted; ``SumoNet()`` by default. To recalibrate a fitted model, see ``of``.
-    fraction : float
-        Share of the subjects that are held out for calibration.
+    fraction : float, default 0.2
+        Fraction of the subjects that are held out for calibration.
     cv : int, optional
         Number of folds. The estimator is then fitted to all rows, and g is estimated from out-of-fold predictions. All
         rows are used and g is less noisy, at the cost of ``cv`` further fits; the guarantee below holds only
         asymptotically, and ``lower_bound`` is not available.
-    bins : int
+    bins : int, default 10
         Number of intervals between the knots of g, of equal probability. It is reduced so that each interval has at
-        least ten events; with fewer than twenty events g is the identity.
-    shrink : bool
-        Shrink g towards the identity by the share of its deviation that is expected by chance; entirely if the
+        least ten events; with fewer than twenty events, g is the identity.
+    shrink : bool, default True
+        Shrink g towards the identity by the proportion of its deviation that is expected by chance; entirely if the
         calibration rows show no evidence against the model. The guarantee below holds for False.
     censoring : SurvivalEstimator, optional
         Model of the censoring time given x, for ``lower_bound``. By default Kaplan-Meier, the same for all x.
@@ -88,7 +88,7 @@ class Conformal(SurvivalEstimator):
     -----
     **Guarantee.** With ``shrink=False``, without censoring, with continuous S₀(T|x) and for at least 20 calibration
     rows drawn independently from one population, P(S(T|x) <= g(u)) = g(u) at every knot u, for any model: at a knot
-    that is the k-th smallest of n calibration values g(u) is k / (n + 1). This holds on average over subjects and over
+    that is the k-th smallest of n calibration values, g(u) is k / (n + 1). This holds on average over subjects and over
     samples of calibration rows, not for each x. With censoring it holds asymptotically if the censoring time is
     independent of S₀(T|x), for example if censoring is independent of x; otherwise only approximately, depending on the
     model.
@@ -119,7 +119,8 @@ class Conformal(SurvivalEstimator):
     True
     """
 
-    _learns_from: ClassVar[frozenset[str]] = frozenset({"entry", "intervals", "weights"})  # where the estimator does
+    # as far as the estimator supports them
+    _supported_outcomes: ClassVar[frozenset[str]] = frozenset({"entry", "intervals", "weights"})
 
     _parameter_constraints: ClassVar[Constraints] = {
         "estimator": NONE | instance_of(SurvivalEstimator, "a survival estimator of this library, such as CoxPH()"),
@@ -197,13 +198,13 @@ class Conformal(SurvivalEstimator):
         self._calibrate(take_rows(X, held_out), outcome[held_out], own)
 
     def _learn_map(self, known: Outcome) -> None:
-        """Learn g from the probabilities F(t|x) of rows that the model did not see."""
+        """Estimate g from the probabilities F(t|x) of held-out rows."""
         self.n_calibration_, self.cells_ = len(known), self.estimator_.cells_
         self.levels_, self.values_ = recalibration(known, self.bins, shrink=self.shrink)
         self.scores_, self.censoring_, self.cutoff_ = None, None, None
 
     def _calibrate(self, X: Any, outcome: Outcome, own: tuple[Any, Outcome]) -> None:
-        """Learn g, and what ``lower_bound`` needs, from the calibration rows, and from those of the fit."""
+        """Estimate g and the scores of ``lower_bound`` from calibration rows; ``own`` are the rows of the fit."""
         base = self.estimator_._predict(X)
         self._learn_map(probabilities(base, outcome))
         if outcome.entry is None and outcome.upper is None:
@@ -245,7 +246,7 @@ class Conformal(SurvivalEstimator):
         Parameters
         ----------
         X : covariates
-        level : float
+        level : float, default 0.9
 
         Returns
         -------
@@ -272,7 +273,7 @@ class Conformal(SurvivalEstimator):
         return scores.bound(self.estimator_.predict_distribution(X), level, self._largest_weight(X, scores.cutoff))
 
     def _learn_bound(self, base: SurvivalDistribution, X: Any, outcome: Outcome, own: tuple[Any, Outcome]) -> None:
-        """Scores of the calibration rows; the censoring distribution and the cut-off from those of the fit."""
+        """Score the calibration rows; the censoring distribution and cut-off come from the rows of the fit."""
         X_fit, fitted_to = own
         curve = kaplan_meier(fitted_to, censoring=True)
         if self.censoring is not None:
@@ -329,7 +330,7 @@ class Conformal(SurvivalEstimator):
 
     def _restore_parts(self, parts: Sequence[SurvivalEstimator]) -> None:
         if len(parts) != 1 + (self.censoring is not None):
-            raise ValueError(f"it has {len(parts)} parts")
+            raise ValueError(f"it has an unexpected number of parts ({len(parts)})")
         self.estimator_, self.censoring_ = parts[0], parts[1] if len(parts) > 1 else None
 
 

@@ -18,7 +18,14 @@ from sumosurv.nonparametric import is_whole, kaplan_meier
 from sumosurv.outcome import Outcome
 from sumosurv.scores.concordance import harrell_c_terms
 
-__all__ = ["CoxLimits", "TimeTransform", "score_tests", "training_concordance", "transformed_times"]
+__all__ = [
+    "CoxLimits",
+    "TimeTransform",
+    "concordance_numbers",
+    "score_tests",
+    "training_concordance",
+    "transformed_times",
+]
 
 Array = npt.NDArray[np.float64]
 Whole = npt.NDArray[np.int64]
@@ -161,7 +168,7 @@ def score_tests(score: Array, information: Array, finite: Whole, tested: Mapping
 
 
 def training_concordance(risk: Array, outcome: Outcome, stratum: Whole | None) -> dict[str, float]:
-    """Harrell's concordance of the training rows within strata, and its standard error by the jackknife."""
+    """Harrell's concordance of the training rows within strata, and its standard error."""
     rows = outcome
     if stratum is not None:  # ranks of times, such that a stratum enters after all rows of the one before have left
         entry = outcome.entries
@@ -169,7 +176,11 @@ def training_concordance(risk: Array, outcome: Outcome, stratum: Whole | None) -
         codes = np.asarray(2.0 * (rank + np.tile(stratum, 2) * len(known)) + 1.0, dtype=np.float64)
         start = np.where(entry > 0, codes[: len(entry)], 2.0 * stratum * len(known))
         rows = replace(outcome, entry=start, time=codes[len(entry) :])
-    counted = harrell_c_terms(risk, rows).values
+    return concordance_numbers(harrell_c_terms(risk, rows).values, outcome)
+
+
+def concordance_numbers(counted: Array, outcome: Outcome) -> dict[str, float]:
+    """The concordance of each row's concordant and comparable pairs (n, 2), and its standard error by the jackknife."""
     concordant, comparable = outcome.weights @ counted
     if not comparable > 0:
         return {}

@@ -22,8 +22,8 @@ __all__ = ["CoxCC", "CoxTime", "DeepSurv"]
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class _CoxNet(NetworkEstimator):
-    _learns_from: ClassVar[frozenset[str]] = frozenset({"entry", "weights"})  # by risk sets
-    _streams: ClassVar[bool] = False
+    _supported_outcomes: ClassVar[frozenset[str]] = frozenset({"entry", "weights"})
+    _supports_blocks: ClassVar[bool] = False
 
     half_width: int = 2
 
@@ -45,10 +45,10 @@ class DeepSurv(_CoxNet):
 
     Parameters
     ----------
-    half_width : int
+    half_width : int, default 2
         k of the interpolated density; see `Tabulated`.
     n_members, ..., verbose
-        The networks and their training, as in `SumoNet`; early stopping looks at the partial likelihood of the
+        The networks and their training, as in `SumoNet`; early stopping uses the partial likelihood of the
         validation rows.
 
     Examples
@@ -82,20 +82,20 @@ class CoxCC(_CaseControlNet):
     .. math:: \sum_{i: d_i = 1} -\log\Big(1 + \sum_{j \in C_i} e^{g(x_j) - g(x_i)}\Big), \qquad
         S(t|x) = \exp(-Λ_0(t) e^{g(x)}),
 
-    with controls C_i drawn anew at each step from the training rows at risk at z_i (entry < z_i <= z), uniformly or in
+    with new controls C_i drawn at each step from the training rows at risk at z_i (entry < z_i <= z), uniformly or in
     proportion to their weights. A batch consists of cases, and its cost does not depend on the size of the risk sets.
 
     Parameters
     ----------
-    n_controls : int
+    n_controls : int, default 1
         Controls per case.
-    shrink : float
-        Penalty on the mean of \|g\| over case and controls. It fixes the level of g, of which the loss identifies only
-        differences.
-    half_width : int
+    shrink : float, default 0.001
+        Penalty on the mean of \|g\| over case and controls. It identifies the level of g; without it, the loss
+        identifies only differences.
+    half_width : int, default 2
         k of the interpolated density; see `Tabulated`.
     n_members, ..., verbose
-        The networks and their training, as in `SumoNet`; early stopping looks at the partial likelihood of the
+        The networks and their training, as in `SumoNet`; early stopping uses the partial likelihood of the
         validation rows.
 
     Examples
@@ -119,22 +119,22 @@ class CoxTime(_CaseControlNet):
     .. math:: \sum_{i: d_i = 1} -\log\Big(1 + \sum_{j \in C_i} e^{g(z_i, x_j) - g(z_i, x_i)}\Big), \qquad
         S(t|x) = \exp\Big(-\sum_{t_i \le t} ΔΛ_0(t_i) e^{g(t_i, x)}\Big),
 
-    with controls C_i drawn anew at each step from those at risk at z_i, and ΔΛ₀(tᵢ) = dᵢ / Σ_{j at risk} e^{g(tᵢ, x_j)}
-    computed from all training rows at the end of ``fit``. The hazard is summed over all event times once per
-    prediction; all methods of the distribution use this table.
+    with new controls C_i drawn at each step from the rows at risk at z_i. The jumps of the baseline,
+    ΔΛ₀(tᵢ) = dᵢ / Σ_{j at risk} e^{g(tᵢ, x_j)}, are computed from all training rows at the end of ``fit``. The hazard
+    is summed over all event times once per prediction; all methods of the distribution use this table.
 
     Parameters
     ----------
-    time_layers : sequence of int
+    time_layers : sequence of int, default (32,)
         Hidden widths of the layers that combine the covariate embedding with time. Prediction requires one pass through
         these layers for each pair of subject and event time; the covariate network runs once per subject.
     time_features : {"marginal", "log", "linear"}
         How time is represented in these layers; see `sumosurv.networks.TimeFeatures`.
-    n_controls : int
+    n_controls : int, default 1
         Controls per case.
-    shrink : float
+    shrink : float, default 0.001
         Penalty on the mean of \|g\| over case and controls.
-    half_width : int
+    half_width : int, default 2
         k of the interpolated density; see `Tabulated`.
     n_members, ..., verbose
         The networks and their training, as in `SumoNet`; early stopping uses the same loss, with controls drawn once

@@ -44,7 +44,7 @@ Array = npt.NDArray[np.float64]
 class CoxRegression(LinearEstimator):
     """Base of Cox regressions, which differ in how they estimate the coefficients."""
 
-    _learns_from: ClassVar[frozenset[str]] = frozenset({"entry", "weights"})
+    _supported_outcomes: ClassVar[frozenset[str]] = frozenset({"entry", "weights"})
 
     _parameter_constraints: ClassVar[Constraints] = {
         "ties": one_of("efron", "breslow"),
@@ -223,17 +223,17 @@ class CoxPH(CoxRegression):
         "ridge" adds the penalty ``alpha``, an elastic net if ``l1_ratio`` is not 0. "firth" adds half of
         log det(information), which reduces bias and gives finite coefficients under separation (Heinze and Schemper
         2001).
-    alpha : float
+    alpha : float, default 0.0
         Strength of the penalty on the coefficients of the standardised columns; 0 for none.
-    l1_ratio : float
+    l1_ratio : float, default 0.0
         Mixture of the penalties: 0 is ridge, 1 the lasso, values between them the elastic net. Above 0 there are no
         standard errors, tests and limits, because they would ignore the choice of columns, and X may be a SciPy sparse
         matrix.
-    max_iter : int
+    max_iter : int, default 100
         Largest number of Newton steps; with ``l1_ratio`` above 0, per penalty of the path from zero coefficients.
-    tol : float
+    tol : float, default 1e-16
         Newton's method stops when the decrement gᵀH⁻¹g is below this value (not used if ``l1_ratio`` is above 0).
-    half_width : int
+    half_width : int, default 2
         k of the interpolated density; see `Tabulated`.
 
     Attributes
@@ -416,7 +416,7 @@ class CoxPH(CoxRegression):
             raise ValueError(f"transform must be one of {', '.join(get_args(TimeTransform))}; got {transform!r}.")
         X = self._check_covariates(X, reset=False)
         outcome = check_outcome(y, n_rows=len(X), sample_weight=sample_weight)
-        check_learns_from(type(self).__name__, self._learns_from, outcome)
+        check_learns_from(type(self).__name__, self._supported_outcomes, outcome)
         counted = np.flatnonzero(outcome.weights > 0)
         counted = counted[self._complete_rows(take_rows(X, counted))]
         X, outcome = take_rows(X, counted), outcome[counted]

@@ -34,13 +34,13 @@ _LEAST = -1e100  # in place of a log-likelihood beyond the range of numbers
 def _decreasing(value: Any) -> bool:
     if not isinstance(value, (Sequence, np.ndarray)) or isinstance(value, str) or len(value) == 0:
         return False
-    positive = all(number(above=0).holds(alpha) for alpha in value)
+    positive = all(number(above=0).accepts(alpha) for alpha in value)
     return positive and all(after < before for before, after in pairwise(value))
 
 
 def _fold_numbers(value: Any) -> bool:
     listed = isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, str)
-    return listed and all(integer(0).holds(fold) for fold in value) and len(set(np.asarray(value).tolist())) > 1
+    return listed and all(integer(0).accepts(fold) for fold in value) and len(set(np.asarray(value).tolist())) > 1
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -67,9 +67,9 @@ class CoxPHCV(CoxRegression):
 
     Parameters
     ----------
-    l1_ratio : float
+    l1_ratio : float, default 1.0
         Mixture of the penalties: 1 is the lasso, 0 ridge.
-    n_alphas : int
+    n_alphas : int, default 100
         Length of the sequence of penalties, from the smallest penalty at which all coefficients are zero (for ridge,
         computed with ``l1_ratio=0.001``) downwards in equal steps of log α. The sequence ends early if the explained
         deviance exceeds 99.9 % or hardly increases, as in glmnet.
@@ -77,14 +77,14 @@ class CoxPHCV(CoxRegression):
         Smallest penalty, relative to the largest one. None: 0.01 if there are fewer rows than columns, else 0.0001.
     alphas : sequence of float, optional
         The penalties, decreasing, in place of ``n_alphas`` and ``min_ratio``.
-    cv : int or sequence of int
+    cv : int or sequence of int, default 10
         Number of folds, drawn by ``random_state`` with equal shares of events and the rows of a group (``fit(...,
         groups=)``) together; or the fold of each fitted row.
     rule : {"min", "one_standard_error"}
         The penalty with the highest score, or the largest penalty whose score is at most one standard error lower.
     formula, ties, strata, missing, half_width
         As in `CoxPH`.
-    max_iter : int
+    max_iter : int, default 100
         Largest number of steps per penalty.
     random_state : int, RandomState or None
         Draws the folds.

@@ -1,4 +1,4 @@
-"""DeepHit for a single risk, as a scikit-learn estimator."""
+"""DeepHit as a scikit-learn estimator."""
 
 from __future__ import annotations
 
@@ -31,36 +31,36 @@ __all__ = ["DeepHit"]
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class DeepHit(NetworkEstimator):
-    r"""DeepHit (Lee et al. 2018): a probability p_c(x) for each interval of time.
+    r"""DeepHit (Lee et al. 2018): a probability p_c(x) for each time interval.
 
     .. math::
         α \sum_i \Big[ d_i \log p_{c_i}(x_i) + (1 - d_i) \log \sum_{l \ge c_i} p_l(x_i) \Big]
         - (1 - α) \frac{1}{n} \sum_{i, j: d_i = 1, z_i < z_j} \exp\Big(-\frac{F(z_i|x_i) - F(z_i|x_j)}{σ}\Big)
 
-    is maximised: the likelihood of the intervals, and a penalty on pairs that are ranked wrongly. c_i is the interval
-    of z_i and F is taken at its end. The last interval lies beyond the last cut, the largest training time. The ranking
+    is maximised: the likelihood of the intervals, and a penalty on misranked pairs. c_i is the interval of z_i, and F
+    is taken at its end. The last interval lies beyond the last cut, the largest training time. The ranking
     loss favours concordance over calibration: a small ``alpha`` costs likelihood, IBS and IBLL.
 
     Parameters
     ----------
-    n_cuts : int
+    n_cuts : int, default 30
         Number of intervals up to the largest training time (fewer if quantiles coincide).
     cuts : {"quantile", "equidistant"}
-        Cuts between which the Kaplan-Meier curve falls by equal amounts, or evenly spaced cuts.
-    alpha : float
+        Cuts between which the Kaplan-Meier curve decreases by equal amounts, or evenly spaced cuts.
+    alpha : float, default 0.2
         Weight of the likelihood, in (0, 1]; the ranking loss has weight 1 - alpha.
-    sigma : float
+    sigma : float, default 0.25
         Scale of the ranking loss.
     interpolation : {"hazard", "density"}
-        Constant hazard or constant density within an interval. Beyond the largest training time, the last hazard
-        continues with "hazard"; with "density" the curve is flat, and later events have density zero.
+        Constant hazard or constant density within an interval. Beyond the largest training time, "hazard" continues the
+        last hazard; with "density", the curve is flat, and later events have density zero.
     n_members, ..., verbose
-        The networks and their training, as in `SumoNet`; early stopping looks at the same objective on validation rows.
+        The networks and their training, as in `SumoNet`; early stopping uses the same objective on validation rows.
 
     Attributes
     ----------
     cuts_ : ndarray
-        Ends of the intervals, in the unit of the times.
+        Ends of the intervals, in the time unit of the data.
     n_intervals_ : int
         Number of intervals.
 
@@ -73,7 +73,7 @@ class DeepHit(NetworkEstimator):
     (10, (2, 3))
     """
 
-    _streams: ClassVar[bool] = False  # its ranking loss compares all rows of a batch
+    _supports_blocks: ClassVar[bool] = False  # its ranking loss compares all rows of a batch
 
     n_cuts: int = 30
     cuts: Literal["quantile", "equidistant"] = "quantile"
@@ -91,7 +91,7 @@ class DeepHit(NetworkEstimator):
 
     @property
     def cuts_(self) -> npt.NDArray[np.float64]:
-        """Ends of the intervals, in the unit of the times."""
+        """Ends of the intervals, in the time unit of the data."""
         return np.array(self.stack_.learned.start["cuts"]) * self.time_unit_
 
     @property
@@ -100,13 +100,13 @@ class DeepHit(NetworkEstimator):
         return len(self.stack_.learned.start["cuts"])
 
     def _learn_start(self, outcome: Outcome, unit: float) -> dict[str, Any]:
-        scaled = outcome.on_clock(unit=unit)
+        scaled = outcome.on_time_scale(unit=unit)
         cuts = self._choose_cuts(scaled)
         share = _shares(scaled, cuts, outcome.total)
         return {"cuts": cuts.tolist(), "log_shares": np.log(share / share.sum()).tolist()}
 
     def _learn_causes(self, outcome: Outcome, unit: float) -> dict[str, Any]:
-        scaled = outcome.on_clock(unit=unit)
+        scaled = outcome.on_time_scale(unit=unit)
         cuts = self._choose_cuts(scaled.any_cause())
         parts = [_shares(rows_of_cause(scaled, k + 1), cuts, outcome.total) for k in range(outcome.n_causes)]
         share = np.concatenate([part * own for part, own in zip(parts, cause_shares(outcome))])
@@ -143,7 +143,7 @@ class DeepHit(NetworkEstimator):
 
 
 def _shares(outcome: Outcome, cuts: npt.NDArray[np.float64], n: float) -> npt.NDArray[np.float64]:
-    """The probability of each interval and of later times under the curve of all rows; none is zero."""
+    """Return the marginal probability of each interval and of later times; none is zero."""
     if not len(outcome):
         return np.full(len(cuts) + 1, 0.5 / n)
     survival = np.append(np.insert(marginal_curve(outcome).survival(cuts)[0], 0, 1.0), 0.0)

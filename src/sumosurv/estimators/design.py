@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -134,23 +134,21 @@ class Strata:
     labels: list[tuple[str, ...]] | None = None
 
     @classmethod
-    def of(cls, X: Any, strata: Hashable | Sequence[Hashable] | None) -> Strata:
-        """The strata of a setting, checked against the columns of a table."""
-        wanted = column_list(strata)
+    def of(cls, X: Any, columns: list[Hashable]) -> Strata:
+        """The strata of some columns, checked against those of a table."""
         there = list(X.columns) if isinstance(X, pd.DataFrame) else list(range(np.shape(X)[1]))
-        unknown = [column for column in wanted if column not in there]
+        unknown = [column for column in columns if column not in there]
         if unknown:
             kind = "columns" if isinstance(X, pd.DataFrame) else "positions"
             shown = ", ".join(map(repr, there[:10])) + (", ..." if len(there) > 10 else "")
             raise ValueError(f"strata names {unknown[0]!r}, but X has the {kind} {shown}.")
-        if wanted and len(set(wanted)) == len(there):
+        if columns and len(columns) == len(there):
             raise ValueError("strata names all columns of X; at least one must be left to have a coefficient.")
-        return cls(list(dict.fromkeys(wanted)))
+        return cls(columns)
 
     @classmethod
-    def restored(cls, strata: Any, labels: Any, names: Any) -> Strata:
-        """From the setting and the labels of a model file, checked."""
-        columns = list(dict.fromkeys(column_list(strata)))
+    def restored(cls, columns: list[Hashable], labels: Any, names: Any) -> Strata:
+        """From the columns and the labels of a model file, checked."""
         if bool(columns) != (labels is not None):
             raise ValueError("the description of the strata is incomplete")
         if labels is None:
@@ -207,10 +205,10 @@ class Strata:
 
 
 def column_list(strata: Any) -> list[Hashable]:
-    """The columns of a setting: none, one or several."""
+    """The columns of a setting: none, one or several, each once."""
     if strata is None:
         return []
-    return list(strata) if isinstance(strata, (list, tuple, np.ndarray, pd.Index)) else [strata]
+    return list(dict.fromkeys(strata if isinstance(strata, (list, tuple, np.ndarray, pd.Index)) else [strata]))
 
 
 def _frame(X: Any) -> pd.DataFrame:

@@ -11,6 +11,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 
 from sumosurv.distributions import SurvivalDistribution, Tabulated
+from sumosurv.estimators.cox_inference import concordance_numbers
 from sumosurv.estimators.linear import LinearEstimator, Missing
 from sumosurv.estimators.regression import NEWTON_CONSTRAINTS, fit_coefficients, make_basis
 from sumosurv.estimators.summary import ModelSummary, restored_covariance, restored_numbers, summarise
@@ -18,6 +19,8 @@ from sumosurv.fitting.settings import Constraints, integer
 from sumosurv.model_files import as_list, tensor_of
 from sumosurv.nonparametric import kaplan_meier
 from sumosurv.outcome import Outcome
+from sumosurv.scores.concordance import harrell_c_terms
+from sumosurv.scores.pairs import count_below
 
 __all__ = ["FineGray"]
 
@@ -47,14 +50,14 @@ class FineGray(LinearEstimator):
         The right-hand side of a formula that makes the columns of the model; see `CoxPH`.
     missing : {"drop", "error", "indicator"}
         What to do with missing values; see `CoxPH`.
-    alpha : float
+    alpha : float, default 0.0
         Strength of the ridge penalty on the coefficients of the standardised columns; 0 for none. Without a penalty,
         redundant columns are left out and separation is reported as in `CoxPH`.
-    max_iter : int
+    max_iter : int, default 100
         Largest number of Newton steps.
-    tol : float
+    tol : float, default 1e-16
         Newton's method stops when the decrement gᵀH⁻¹g is below this value.
-    half_width : int
+    half_width : int, default 2
         k of the interpolated densities; see `Tabulated`.
 
     Attributes
@@ -88,7 +91,7 @@ class FineGray(LinearEstimator):
     ((2, 1), (2, 7))
     """
 
-    _learns_from: ClassVar[frozenset[str]] = frozenset({"causes", "weights"})
+    _supported_outcomes: ClassVar[frozenset[str]] = frozenset({"causes", "weights"})
     _parameter_constraints: ClassVar[Constraints] = NEWTON_CONSTRAINTS | {"half_width": integer(1)}
 
     missing: Missing = "drop"
@@ -106,14 +109,16 @@ class FineGray(LinearEstimator):
         for k in range(1, outcome.n_causes + 1):
             likelihood = SubdistributionLikelihood(basis.columns, outcome, k, rows.offset)
             fit = fit_coefficients(likelihood, basis, outcome, self.terms_, self, robust=True, of=f" for cause {k}")
-            times, rises = likelihood.baseline((raw - self.centre_) @ fit.coef + rows.offset)
+            risk, own = (raw - self.centre_) @ fit.coef + rows.offset, outcome.of_cause(k)
+            times, rises = likelihood.baseline(risk)
+            pairs = harrell_c_terms(risk, own).values + likelihood.pairs_after_competing_events(risk)
+            fit.numbers.update(concordance_numbers(pairs, own) | replace(rows, outcome=own).counts())
             fits.append(fit)
             self.baselines_.append((times, np.cumsum(rises)))
         self.coef_ = np.stack([fit.coef for fit in fits])
         self.standard_errors_ = np.stack([fit.standard_errors for fit in fits])
         self.covariances_ = [fit.covariance for fit in fits]
-        counts = [replace(rows, outcome=outcome.of_cause(k)).counts() for k in range(1, len(fits) + 1)]
-        self._numbers = [fit.numbers | own for fit, own in zip(fits, counts)]
+        self._numbers = [fit.numbers for fit in fits]
         self.log_likelihood_ = np.array([numbers["log_likelihood"] for numbers in self._numbers])
 
     def _summary(self, level: float) -> ModelSummary:
@@ -256,6 +261,34 @@ class SubdistributionLikelihood:
         shift = float(log_risk.max())
         w = self.weight * np.exp(log_risk[self.order] - shift)
         return self.times, self.events / self._sums(w) * np.exp(-shift)
+
+    def pairs_after_competing_events(self, risk: Array) -> Array:
+        """Each row's share of the pairs of an event and a row that had a competing event before: (n, 2).
+
+        A pair weighs as much as the second row in the risk set of the event. The first column has the concordant pairs,
+        the second all; a pair is shared equally, as in `harrell_c_terms`.
+        """
+        rank = np.unique(risk[self.order], return_inverse=True)[1]
+        left, at_event = np.flatnonzero(self.stays), self.kept[self.place]
+        before = np.searchsorted(left, self.first[self.place])  # competing events before each event
+        after = np.searchsorted(self.place, self.until[left])  # the first event after each competing event
+        end = np.full_like(after, len(self.own))
+        made = np.zeros((len(risk), 2))
+        for rows, own, others, weight, first, last, ranks in (
+            (self.own, at_event, left, self.stays[left], np.zeros_like(before), before, rank),
+            (left, self.stays[left], self.own, at_event, after, end, rank.max() - rank),
+        ):
+            weight = weight * self.weight[others]
+            below, equal = count_below(ranks[others], first, last, ranks[rows], weight)
+            total = np.append(0.0, np.cumsum(weight))
+            counted = np.column_stack([below + 0.5 * equal, total[last] - total[first]])
+            made[self.order[rows]] = 0.5 * own[:, None] * counted
+        return made
+
+    def cumulative_hazard(self, beta: Array, time: float) -> float:
+        """Breslow's baseline at one time, for x = 0 and no offset."""
+        times, rises = self.baseline((self.x @ beta + self.offset)[np.argsort(self.order)])
+        return float(rises[times <= time].sum())
 
     def _risks(self, beta: Array) -> tuple[Array, float, Array]:
         log_risk = self.x @ beta + self.offset

@@ -1,4 +1,4 @@
-"""Random survival forests: grown by scikit-survival, kept and read as plain arrays."""
+"""Random survival forests: grown by scikit-survival, stored and evaluated as plain arrays."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class RandomSurvivalForest(SurvivalEstimator):
     r"""Random survival forest (Ishwaran et al. 2008): the mean of the Kaplan-Meier curves of the leaves of many trees.
 
     .. math:: S(t|x) = \frac{1}{B} \sum_b S_b(t), \qquad
-        S_b \text{ the product-limit estimate of the rows in the leaf of tree } b \text{ that holds } x.
+        S_b \text{ the product-limit estimate of the rows in the leaf of tree } b \text{ that contains } x.
 
     The trees are grown by scikit-survival (the log-rank test chooses the splits), which must be installed to fit:
     ``pip install "sumosurv[forest]"``. It is licensed under the GPL and imported only by ``fit``. A fitted forest is
@@ -43,9 +43,9 @@ class RandomSurvivalForest(SurvivalEstimator):
 
     Parameters
     ----------
-    n_estimators : int
+    n_estimators : int, default 200
         Number of trees.
-    min_samples_split, min_samples_leaf : int
+    min_samples_split, min_samples_leaf : int, default 20 and 10
         Smallest node that is split, and smallest leaf.
     max_features : {"sqrt", "log2"}, int, float or None
         Number of columns considered for a split.
@@ -53,16 +53,16 @@ class RandomSurvivalForest(SurvivalEstimator):
     n_jobs : int, optional
         Number of processes that grow trees.
     half_width : int or "auto"
-        Least k of the interpolated density; see `Tabulated`. With "auto", a window contains a twentieth of the event
+        Smallest k of the interpolated density; see `Tabulated`. With "auto", a window contains a twentieth of the event
         times. The curve of a subject is flat wherever no row in its leaves has an event; a window in which the curve is
-        flat is widened until the curve falls. The log-likelihood is therefore -inf only for rows censored after their
-        curve has reached zero, and for events of subjects whose curve never falls.
+        flat is widened until the curve decreases. The log-likelihood is therefore -inf only for rows censored after
+        their curve has reached zero, and for events of subjects whose curve never decreases.
     random_state : int, RandomState or None
 
     Attributes
     ----------
     event_times_ : ndarray
-        Times at which curves may fall.
+        Times at which curves may decrease.
     n_features_in_, feature_names_in_
         As in scikit-learn.
 
@@ -89,7 +89,7 @@ class RandomSurvivalForest(SurvivalEstimator):
     def _fit(self, X: Any, y: Any) -> None:
         X, outcome = self._start(X, y)
         self.preprocessor_ = Preprocessor().fit(X)
-        matrix = _as_trees_read(Design(self.preprocessor_).matrix(X))
+        matrix = _as_float32(Design(self.preprocessor_).matrix(X))
         self.event_times_ = np.unique(outcome.time[outcome.event])
         self.trees_ = self._grow(matrix, outcome) if len(self.event_times_) else _no_trees()
 
@@ -108,7 +108,7 @@ class RandomSurvivalForest(SurvivalEstimator):
             max_features=self.max_features,
             max_depth=self.max_depth,
             n_jobs=self.n_jobs,
-            low_memory=True,  # no curves in the nodes: the leaves' are made below, as sparse as they are
+            low_memory=True,  # no curves in the nodes: sparse curves of the leaves are computed below
             random_state=check_random_state(self.random_state).randint(2**31 - 1),
         ).fit(matrix, outcome.array())
         trees = []
@@ -135,9 +135,9 @@ class RandomSurvivalForest(SurvivalEstimator):
         return {name: np.concatenate([tree[name] for tree in trees]).astype(kind) for name, kind in _TYPES.items()}
 
     def _distribution(self, X: Any) -> SurvivalDistribution:
-        matrix = _as_trees_read(Design(self.preprocessor_).matrix(X))
+        matrix = _as_float32(Design(self.preprocessor_).matrix(X))
         times, trees = self.event_times_, self.trees_
-        if len(times) == 0:  # no event was ever seen
+        if len(times) == 0:  # there were no events in training
             return Tabulated([0.0], np.ones((len(matrix), 1)))
         n_nodes, n_trees = len(trees["left"]), len(trees["roots"])
         falls = sparse.csr_array((trees["fall"], trees["fall_time"], trees["leaf_start"]), shape=(n_nodes, len(times)))
@@ -153,7 +153,7 @@ class RandomSurvivalForest(SurvivalEstimator):
         return Tabulated(times, curves, half_width=half_width, widen=True)
 
     def _leaves(self, matrix: npt.NDArray[np.float32]) -> Integers:
-        """The leaf of each row in each tree, (rows, trees)."""
+        """Return the leaf of each row in each tree, (rows, trees), sorted by node."""
         trees = self.trees_
         node = np.tile(trees["roots"], (len(matrix), 1))
         rows = np.arange(len(matrix))[:, None]
@@ -180,16 +180,16 @@ class RandomSurvivalForest(SurvivalEstimator):
 
 
 def leaf_curves(leaf: Integers, y: Outcome, times: Floats, n_nodes: int) -> tuple[Integers, Integers, Floats]:
-    """Kaplan-Meier of the rows in each leaf, as its falls.
+    """Return the Kaplan-Meier curve of the rows in each leaf, as a list of its steps.
 
     Returns
     -------
     start : ndarray of shape (n_nodes,)
-        Where the falls of a node begin in the other two.
+        Index of each node's first step in the other two arrays.
     when : ndarray
-        Which of the times.
+        Index of each step in ``times``.
     fall : ndarray
-        S just before minus S at that time.
+        Size of each step: S just before the time minus S at the time.
     """
     order = np.lexsort((y.time, leaf))
     leaf, time, event = leaf[order], y.time[order], y.event[order]
@@ -207,7 +207,7 @@ def leaf_curves(leaf: Integers, y: Outcome, times: Floats, n_nodes: int) -> tupl
 
 
 def _stored_trees(tensors: dict[str, torch.Tensor], n_times: int, n_columns: int) -> dict[str, npt.NDArray[Any]]:
-    """The arrays of a model file, if they are trees: every index in its range, and children after their parents."""
+    """Return the arrays of a model file; raise a ValueError if an index is invalid or a child precedes its parent."""
     if n_times == 0:
         if any(tensors[f"trees.{name}"].numel() for name in _TYPES):
             raise ValueError("it has trees but no event times")
@@ -231,7 +231,7 @@ def _stored_trees(tensors: dict[str, torch.Tensor], n_times: int, n_columns: int
     if len(roots) == 0 or roots[0] != 0 or starts[0] != 0 or starts[-1] != n_falls:
         raise ValueError("a tree does not start at its first node, or its leaves do not cover all steps")
     node = np.arange(n)
-    end = np.append(roots[1:], n)[np.searchsorted(roots, node, side="right") - 1]  # of the node's own tree
+    end = np.append(roots[1:], n)[np.searchsorted(roots, node, side="right") - 1]  # end of the node's tree
     inner = left >= 0
     below = (left > node) & (right > node) & (left < end) & (right < end)
     if not np.where(inner, below & (n_columns > 0), right == -1).all():
@@ -243,7 +243,7 @@ def _stored_trees(tensors: dict[str, torch.Tensor], n_times: int, n_columns: int
     return trees
 
 
-def _as_trees_read(matrix: Floats) -> npt.NDArray[np.float32]:
+def _as_float32(matrix: Floats) -> npt.NDArray[np.float32]:
     limit = float(np.finfo(np.float32).max)
     return matrix.clip(-limit, limit).astype(np.float32)
 

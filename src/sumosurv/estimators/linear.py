@@ -133,7 +133,7 @@ class LinearEstimator(SurvivalEstimator):
         kept = self._complete_rows(X)
         if len(kept) < n_rows:
             X, outcome = take_rows(X, kept), outcome[kept]
-            self._note_outcome(outcome)
+            self._learn_outcome(outcome)
         self._strata = Strata.of(X, self._strata_columns)
         stratum = self._strata.learn(X, outcome.had_event)
         if formula is None:
@@ -149,43 +149,40 @@ class LinearEstimator(SurvivalEstimator):
 
     def _complete_rows(self, X: Any) -> npt.NDArray[np.intp]:
         """The rows to fit: those without missing values if ``missing="drop"``; a warning counts the others."""
-        incomplete, told = self._incomplete(X)
-        if told and (self.missing == "error" or incomplete.all()):
-            raise ValueError(f"{told}. Impute them, or fit with missing='indicator'.")
-        if told:
-            warn_user(
-                f"{told}; the model is fitted to the {int((~incomplete).sum())} complete rows. Impute the values, or "
-                "choose missing='error' or missing='indicator'.",
-                UserWarning,
-            )
-        return np.flatnonzero(~incomplete)
+        complete = np.flatnonzero(~self._absent(X).any(axis=1))
+        self._tell_of_missing(
+            X,
+            f"the model is fitted to the {len(complete)} complete rows. Impute the values, or choose missing='error' "
+            "or missing='indicator'.",
+            refuse=len(complete) == 0,
+        )
+        return complete
 
-    def _incomplete(self, X: Any) -> tuple[npt.NDArray[np.bool_], str]:
-        """Which rows have missing values that no indicators show, and a text that counts them if there are any."""
+    def _absent(self, X: Any) -> npt.NDArray[np.bool_]:
+        """Which values are missing, (rows, columns); none if indicators show them."""
         if self.missing == "indicator" or np.ndim(X) != 2 or sparse.issparse(X):
-            return np.zeros(X.shape[0], dtype=np.bool_), ""
-        absent = np.asarray(pd.isna(X))
-        rows = np.asarray(absent.any(axis=1))
-        if not rows.any():
-            return rows, ""
+            return np.zeros((X.shape[0], 1), dtype=np.bool_)
+        return np.asarray(pd.isna(X))
+
+    def _tell_of_missing(self, X: Any, consequence: str, *, refuse: bool = False) -> None:
+        """Issue a warning if values are missing; a ValueError if ``missing="error"`` or they are to be refused."""
+        absent = self._absent(X)
+        if not absent.any():
+            return
         names = list(X.columns) if hasattr(X, "columns") else list(range(absent.shape[1]))
         columns = listed([name for name, values in zip(names, absent.T) if values.any()])
-        return rows, f"{int(rows.sum())} of {len(rows)} rows have missing values (in {columns})"
+        told = f"{int(absent.any(axis=1).sum())} of {len(absent)} rows have missing values (in {columns})"
+        if refuse or self.missing == "error":
+            raise ValueError(f"{told}. Impute them, or fit with missing='indicator'.")
+        warn_user(f"{told}; {consequence}", UserWarning)
 
     def _linear_parts(self, X: Any) -> tuple[Any, Array]:
-        """The matrix of a checked X, and its offset.
-
-        Missing values raise a ValueError if ``missing="error"``, and cause a warning if it is "drop".
-        """
-        _, told = self._incomplete(X)
-        if told and self.missing == "error":
-            raise ValueError(f"{told}. Impute them, or fit with missing='indicator'.")
-        if told:
-            warn_user(
-                f"{told}; they are predicted with the training mean of the column, or its first level. Impute the "
-                "values, or fit with missing='indicator'.",
-                UserWarning,
-            )
+        """The matrix of a checked X, and its offset."""
+        self._tell_of_missing(
+            X,
+            "they are predicted with the training mean of the column, or its first level. Impute the values, or fit "
+            "with missing='indicator'.",
+        )
         covariates = self._covariates(X)
         return self._design.matrix(covariates), self._design.offset(covariates)
 
@@ -194,8 +191,9 @@ class LinearEstimator(SurvivalEstimator):
 
         Coefficients are nan for a column that is left out; p = 1 if the standard error is infinite. With a lasso or
         elastic-net penalty there are no standard errors and tests. `FineGray` has no AIC and BIC, because its
-        likelihood is a weighted partial likelihood, and its likelihood ratio and score tests take the censoring weights
-        as known. In a parametric regression, the parameters of the family follow the coefficients.
+        likelihood is a weighted partial likelihood, its likelihood ratio and score tests take the censoring weights
+        as known, and its concordance compares an event with the rows of its weighted risk set. In a parametric
+        regression, the parameters of the family follow the coefficients.
 
         Parameters
         ----------
@@ -221,7 +219,10 @@ class LinearEstimator(SurvivalEstimator):
         return columns and f", strata of {columns}"
 
     def _note_levels(self, X: Any, notes: LevelNotes) -> None:
-        self.preprocessor_.note_levels(self._covariates(self._select(X)), notes)
+        X = self._select(X)
+        complete = ~self._absent(X).any(axis=1)  # _linear_parts warns of the other rows
+        covariates = self._covariates(X if complete.all() else take_rows(X, np.flatnonzero(complete)))
+        self.preprocessor_.note_levels(covariates, notes, "read as the first level of the column")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

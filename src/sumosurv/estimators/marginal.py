@@ -1,4 +1,4 @@
-"""Estimates without covariates as estimators: the floor that every model with covariates must beat."""
+"""Estimates without covariates as estimators: the baseline for models with covariates."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class KaplanMeier(_Marginal):
 
     Parameters
     ----------
-    half_width : int
+    half_width : int, default 2
         k of the interpolated density; see `Tabulated`.
 
     Attributes
@@ -63,7 +63,7 @@ class KaplanMeier(_Marginal):
     array([[1.   , 0.667, 0.667]])
     """
 
-    _learns_from: ClassVar[frozenset[str]] = frozenset({"entry", "intervals", "weights"})
+    _supported_outcomes: ClassVar[frozenset[str]] = frozenset({"entry", "intervals", "weights"})
 
     def _fit(self, X: Any, y: Any) -> None:
         _, outcome = self._start(X, y)
@@ -81,7 +81,7 @@ class AalenJohansen(_Marginal):
 
     Parameters
     ----------
-    half_width : int
+    half_width : int, default 2
         k of the interpolated densities; see `Tabulated`.
 
     Attributes
@@ -89,7 +89,7 @@ class AalenJohansen(_Marginal):
     curve_ : Tabulated
         The estimate.
     n_causes_ : int
-        K.
+        Number of causes.
     n_features_in_, feature_names_in_
         As in scikit-learn.
 
@@ -103,7 +103,7 @@ class AalenJohansen(_Marginal):
             [0.75, 0.25]]])
     """
 
-    _learns_from: ClassVar[frozenset[str]] = frozenset({"entry", "causes", "weights"})
+    _supported_outcomes: ClassVar[frozenset[str]] = frozenset({"entry", "causes", "weights"})
 
     def _fit(self, X: Any, y: Any) -> None:
         _, outcome = self._start(X, y)

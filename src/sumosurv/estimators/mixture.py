@@ -1,4 +1,4 @@
-"""The mixture of several estimators, of one kind or of many."""
+"""The mixture of several estimators, of the same or different types."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class SurvivalMixture(SurvivalEstimator):
     (2, 2)
     """
 
-    _learns_from = frozenset({"entry", "intervals", "causes", "weights"})  # where all of its parts do
+    _supported_outcomes = frozenset({"entry", "intervals", "causes", "weights"})  # if all estimators do
 
     _parameter_constraints: ClassVar[Constraints] = {
         "estimators": Allowed(
@@ -64,7 +64,7 @@ class SurvivalMixture(SurvivalEstimator):
 
     @classmethod
     def of(cls, fitted: Sequence[SurvivalEstimator], weights: Sequence[float] | None = None) -> SurvivalMixture:
-        """The mixture of fitted estimators, which must have been fitted to the same columns."""
+        """Return the mixture of fitted estimators, which must have been fitted to the same columns."""
         made = cls(list(fitted), weights)
         made._check_settings()
         for estimator in fitted:

@@ -27,14 +27,14 @@ from sumosurv.warn import warn_user
 
 __all__ = ["NetworkEstimator"]
 
-_DEVICE_CELLS = 1 << 23  # rows × times predicted at once on a device that is not the CPU
+_DEVICE_CELLS = 1 << 23  # rows × times predicted at once on a GPU
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class NetworkEstimator(NetworkMethod, SurvivalEstimator):
     """An estimator whose fitted model is a stack of populations of networks."""
 
-    _streams: ClassVar[bool] = True  # a row's term needs no other rows, so that rows can be read in blocks
+    _supports_blocks: ClassVar[bool] = True  # a row's term depends on no other row, so rows can be read in blocks
 
     def fit(  # type: ignore[override]  # the base accepts further arguments only to reject them
         self,
@@ -52,17 +52,17 @@ class NetworkEstimator(NetworkMethod, SurvivalEstimator):
         Parameters
         ----------
         X : DataFrame, array of shape (rows, columns), or rows on disk
-            Numeric and categorical columns; missing values are allowed. With an ``encoder`` also an array of more
-            dimensions. Rows on disk are a Parquet file, a folder of them, a ``pyarrow.dataset.Dataset``, an iterator of
-            record batches or a `RowSource`: they are read in blocks and need not fit into memory (see
+            Numeric and categorical columns; missing values are allowed. With an ``encoder``, arrays may have more
+            dimensions. Rows on disk are a Parquet file, a folder of Parquet files, a ``pyarrow.dataset.Dataset``, an
+            iterator of record batches or a `RowSource`: they are read in blocks and need not fit into memory (see
             docs/large_data.md).
         y : outcome
             `Surv.from_arrays(event, time)`, `Surv.interval(lower, upper)`, a two-column DataFrame, or a
-            ``(time, event)`` pair. For rows on disk the names of columns, ``{"time": "months", "event": "died"}``;
+            ``(time, event)`` pair. For rows on disk, the names of columns: ``{"time": "months", "event": "died"}``;
             ``sample_weight`` and ``groups`` are then names of columns too.
         validation_data : tuple (X, y) or (X, y, sample_weight), optional
-            Rows for early stopping. Without them each member holds out its own share of the rows,
-            ``validation_fraction``, so that together the members see all rows.
+            Rows for early stopping. Without them, each member holds out its own random fraction of the rows
+            (``validation_fraction``), so that every row is used by some members.
         sample_weight : array of shape (rows,), optional
             Number of rows that each row represents. Integers count repeats; other weights are scaled to a mean of one.
         groups : array of shape (rows,), optional
@@ -86,7 +86,7 @@ class NetworkEstimator(NetworkMethod, SurvivalEstimator):
         """
         resources = None if checkpoint is None else Checkpoints.of(checkpoint), workers
         check_validation_data(validation_data)
-        return self._fit_anew(as_source(X, y, sample_weight, groups), validation_data, resources)
+        return self._fit_copy(as_source(X, y, sample_weight, groups), validation_data, resources)
 
     def _fit(
         self,
@@ -100,7 +100,7 @@ class NetworkEstimator(NetworkMethod, SurvivalEstimator):
         n_train = rows.n_train if given else round((1 - self.validation_fraction) * rows.n_train)
         plans = [FitPlan(part, name, *resources) for name, part in self._components(max(n_train, 1)).items()]
         random = check_random_state(self.random_state)
-        self._keep(fit_components(self, plans, rows, random, own_validation=given))
+        self._keep(fit_components(self, plans, rows, random, has_validation_data=given))
 
     def _fit_blocks(
         self,
@@ -108,14 +108,13 @@ class NetworkEstimator(NetworkMethod, SurvivalEstimator):
         validation_data: tuple[Any, ...] | None = None,
         resources: tuple[Checkpoints | None, Workers] = (None, ALONE),
     ) -> None:
-        if not self._streams:
+        if not self._supports_blocks:
             super()._fit_blocks(source)
         ((name, method),) = self._components_on_disk(source.n_rows).items()
         plan = FitPlan(method, name, *resources)
         self._keep(fit_stream(self, plan, source, validation_data, self._note_rows))
 
     def _keep(self, made: FittedComponents) -> None:
-        """Set the fitted attributes."""
         self._set_stack(made.stack)
         self.components_, self.members_, self.history_ = made.components(), made.members(), made.history()
         self.best_epoch_ = np.concatenate([part.history.best_epoch for part in made.trained])
@@ -123,7 +122,7 @@ class NetworkEstimator(NetworkMethod, SurvivalEstimator):
         self.interrupted_ = made.interrupted
 
     def _set_stack(self, stack: FittedStack) -> None:
-        """Predict with a stack, and show what it has learned of the rows."""
+        """Set the stack that predicts, and the attributes that describe it."""
         learned = stack.learned
         self.stack_, self.n_members_, self.components_ = stack, stack.n_members, stack.components()
         self.preprocessor_, self.cells_ = learned.preprocessor, learned.cells
@@ -138,7 +137,7 @@ class NetworkEstimator(NetworkMethod, SurvivalEstimator):
         )
 
     def _read(self, X: Any, y: Any, validation_data: tuple[Any, ...] | None = None) -> PreparedRows:
-        """Check the training rows, note what every estimator keeps of them, and turn all rows into tensors."""
+        """Check the training rows, set the common fitted attributes, and convert all rows to tensors."""
         X, outcome = self._start(X, y)
         more = None
         if validation_data is not None:
@@ -150,9 +149,9 @@ class NetworkEstimator(NetworkMethod, SurvivalEstimator):
         return read_rows(self._row_options(), (X, outcome), more)
 
     def _note_rows(self, X: Any, outcome: Outcome) -> None:
-        """Note what every estimator keeps, from columns and an outcome that represent all training rows."""
+        """Set the common fitted attributes, from columns and an outcome that represent all training rows."""
         self._check_covariates(X, reset=True)
-        self._note_outcome(outcome)
+        self._learn_outcome(outcome)
 
     # ------------------------------------------------------------------ prediction
 
@@ -184,7 +183,7 @@ class NetworkEstimator(NetworkMethod, SurvivalEstimator):
         fitted, tensors = super()._state()
         own, more = self.stack_.state()
         if (shape := self.preprocessor_.row_shape) is not None:
-            tensors["row"] = torch.zeros(1, *shape, dtype=torch.uint8)  # a row that encoders can be tried on
+            tensors["row"] = torch.zeros(1, *shape, dtype=torch.uint8)  # an example row for encoders
         return fitted | own, tensors | more
 
     def _restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
@@ -193,7 +192,7 @@ class NetworkEstimator(NetworkMethod, SurvivalEstimator):
         columns = learned.preprocessor
         self._check_columns(columns)
         if columns.row_shape is not None and tuple(tensors["row"].shape) != (1, *columns.row_shape):
-            raise ValueError(f"rows have shape {columns.row_shape}, and the one stored {tuple(tensors['row'].shape)}")
+            raise ValueError(f"rows have shape {columns.row_shape}, the stored row {tuple(tensors['row'].shape)}")
         if max((len(value) for value in vars(self).values() if isinstance(value, tuple)), default=0) > len(tensors):
             raise ValueError("it has fewer tensors than layers")
         builders = {name: FitPlan(part).build for name, part in self._components(1).items()}

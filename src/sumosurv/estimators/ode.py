@@ -22,7 +22,7 @@ _OFFSET = 0.01  # c of the logarithmic time scale, in scaled time
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class OdeEstimator(NetworkEstimator):
-    """A population of networks whose likelihood takes a differential equation to solve."""
+    """Base class of the methods whose likelihood requires solving a differential equation."""
 
     hazard_layers: Sequence[int] = (32,)
     time_scale: Literal["log", "linear"] = "log"
@@ -44,7 +44,7 @@ class OdeEstimator(NetworkEstimator):
     }
 
     def _learn_start(self, outcome: Outcome, unit: float) -> dict[str, Any]:
-        scaled = outcome.at_midpoints().on_clock(unit=unit)
+        scaled = outcome.at_midpoints().on_time_scale(unit=unit)
         start, end = (clock(torch.from_numpy(times), self._offset) for times in (scaled.entries, scaled.time))
         at_risk, weight = end - start, torch.from_numpy(scaled.weights)
         events = float((weight * torch.from_numpy(scaled.event)).sum())
@@ -81,21 +81,28 @@ class Soden(OdeEstimator):
 
     trained on the right-censored log-likelihood :math:`d \log q(Λ(z|x), z, x) - Λ(z|x)`. The equations of all rows of a
     batch are solved in one call, with time rescaled so that each row has its own interval [0, z]. Densities are exact,
-    :math:`f = q e^{-Λ}`, and ``n_members`` networks predict as their equal mixture. Parameters
+    :math:`f = q e^{-Λ}`, and the prediction is the equally weighted mixture of ``n_members`` networks.
+
+    Parameters
     ----------
     form : {"general", "cox", "cox-network"}
-        q = softplus(network(Λ, t, code(x))); or a baseline softplus(network(t)) times exp(linear(x)); or
-        times exp(network(x)). "cox" has no covariate layers and no periodic features.
-    hazard_layers : sequence of int
+        The form of q, with u(x) the embedding of the covariates.
+
+        ============= ======================================================================================
+        "general"     softplus(network(Λ, t, u(x)))
+        "cox"         softplus(network(t)) · exp(linear(x)), without covariate layers and periodic features
+        "cox-network" softplus(network(t)) · exp(network(x))
+        ============= ======================================================================================
+    hazard_layers : sequence of int, default (32,)
         Hidden widths (tanh) of the network for q or its baseline.
     time_scale : {"log", "linear"}
-        The time τ in which the equation is solved: log(1 + t/c) / log(1 + 1/c) with t scaled to [0, 1] and
-        c = 0.01, so that steps are short where events are many; or t itself. The network reads both t and τ.
+        The time scale τ on which the equation is solved: log(1 + t/c) / log(1 + 1/c) with t scaled to [0, 1] and
+        c = 0.01, so that steps are short at early times; or t itself. Both t and τ are inputs of the network.
     solver : {"rk4", "dopri5"}
-        In training: ``steps`` steps of equal length by the classical method of Runge and Kutta, or torchdiffeq's
-        adaptive steps (``pip install 'sumosurv[ode]'``; training on a GPU then cannot use CUDA graphs). Predictions
-        always use a method of order five, with the number of steps doubled until Λ is accurate to at least 1e-6.
-    steps : int
+        In training: ``steps`` steps of equal length by the classical Runge-Kutta method, or torchdiffeq's adaptive
+        steps (``pip install 'sumosurv[ode]'``; training on a GPU then cannot use CUDA graphs). Predictions always use a
+        method of order five, with the number of steps doubled until Λ is accurate to at least 1e-6.
+    steps : int, default 8
         Number of steps of "rk4".
     gradient : {"direct", "adjoint"}
         How "dopri5" is differentiated: through its steps, or by the adjoint equation.
@@ -106,7 +113,7 @@ class Soden(OdeEstimator):
     -----
     Beyond the last training time T, the hazard of each member continues from its value at T, λ(t|x) = λ(T|x) e^{g (t -
     T)}, with a growth rate g common to all subjects, as in `SumoNet`, so means and quantiles are finite. In the general
-    form the network reads log(1 + Λ), and its tanh layers bound q, so that the equation always has a solution.
+    form, log(1 + Λ) is an input of the network, and its tanh layers bound q, so the equation always has a solution.
 
     References
     ----------
@@ -144,27 +151,27 @@ class SurvNode(OdeEstimator):
         m(0) = network(x), \qquad \Big(\frac{dm}{dt}, r\Big) = network(Λ, m, m(0), t), \qquad
         λ(t|x) = softplus(r) > 0.
 
-    Kolmogorov's forward equation for the probability P of being alive is dP/dt = -λ P, so that with
-    dΛ/dt = λ, S(t|x) = P = exp(-Λ(t|x)), and the density λ exp(-Λ) is exact. Trained on the right-censored
-    log-likelihood less a regulariser,
+    Kolmogorov's forward equation for the probability P of being alive is dP/dt = -λ P. With dΛ/dt = λ, it follows that
+    S(t|x) = P = exp(-Λ(t|x)), and the density λ exp(-Λ) is exact. The networks are trained on the right-censored
+    log-likelihood minus a regulariser,
 
     .. math::
         d \log λ(z|x) - Λ(z|x) - ρ \Big\|\Big(\frac{dΛ}{dτ}, \frac{dm}{dτ}\Big)\Big\|_{τ = 1},
 
-    the norm of all rates of change at the last training time, up to which the path of every row is followed. The
-    regulariser pulls the process towards an equilibrium. τ is the solver's time scale, below. Validation rows are
-    scored by the likelihood only. ``n_members`` networks predict as their equal mixture.
+    the norm of all rates of change at the last training time, up to which the path of every row is solved. The
+    regulariser pulls the process towards an equilibrium. τ is the solver's time scale (``time_scale``). Validation rows
+    are scored by the likelihood only. The prediction is the equally weighted mixture of ``n_members`` networks.
 
     Parameters
     ----------
-    latent_size : int
+    latent_size : int, default 8
         Length of the latent state m.
-    regularisation : float
-        ρ. With 0 there is no regulariser, and a training step is a third cheaper.
-    hazard_layers : sequence of int
+    regularisation : float, default 0.0001
+        ρ. With 0, there is no regulariser, and a training step is a third cheaper.
+    hazard_layers : sequence of int, default (32,)
         Hidden widths (tanh) of the network that gives dm/dt and the hazard.
     time_scale : {"log", "linear"}
-        The time τ in which the equation is solved, as in `Soden`.
+        The time scale τ on which the equation is solved, as in `Soden`.
     solver, steps, gradient
         As in `Soden`.
     n_members, ..., verbose

@@ -1,4 +1,4 @@
-"""Parametric families by networks: parameters from covariates, exact densities."""
+"""Parametric regression by networks: the parameters of a distribution family as functions of the covariates."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from sumosurv.preprocessing.columns import mean_and_width
 
 __all__ = ["GompertzNet", "LogLogisticNet", "LogNormalNet", "WeibullNet"]
 
-_RATES = (0.01, 50.0)  # start values of the Gompertz rate; scaled time ends at 1
+_RATES = (0.01, 50.0)  # bounds of the initial Gompertz rate, in scaled time
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ParametricNet(NetworkEstimator):
-    """A family of distributions of log T with two parameters, both from a network of x."""
+    """A distribution family for log T with two parameters, both computed from x by a network."""
 
     offset: float | Literal["auto"] = "auto"
 
@@ -45,7 +45,7 @@ class ParametricNet(NetworkEstimator):
 
     def _learn_start(self, outcome: Outcome, unit: float) -> dict[str, Any]:
         offset = (_half_resolution(outcome.time) if self.offset == "auto" else float(self.offset)) / unit
-        scaled = outcome.at_midpoints().on_clock(unit=unit)
+        scaled = outcome.at_midpoints().on_time_scale(unit=unit)
         later = replace(scaled, time=scaled.time + offset)
         return {"values": self._start_values(later), "offset": offset}
 
@@ -54,27 +54,27 @@ class ParametricNet(NetworkEstimator):
 
     @abstractmethod
     def _start_values(self, outcome: Outcome) -> tuple[float, float]:
-        """Parameters for all subjects alike, near their best; times are scaled, the offset added, no intervals."""
+        """Return initial parameters, common to all subjects; times are scaled and exact, and include the offset."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class WeibullNet(ParametricNet):
-    r"""Weibull regression: scale and shape from covariates by a network.
+    r"""Weibull regression: a network computes scale and shape from the covariates.
 
     .. math:: S(t|x) = \exp(-(t / λ(x))^{k(x)}), \qquad \log λ(x), \log k(x) \text{ outputs of a network of } x.
 
-    The parameters depend on x alone, so that each subject's distribution is a Weibull distribution; the
-    likelihood is exact. With ``covariate_layers=(), frequencies=0, dropout=0`` both are linear in the scaled columns;
+    The parameters depend only on x, so each network predicts a Weibull distribution for each subject, and the
+    likelihood is exact. With ``covariate_layers=(), frequencies=0, dropout=0``, both are linear in the scaled columns;
     because of weight decay and early stopping, this is not a regression by maximum likelihood, and its estimates
-    differ from those of R's ``survreg``. ``n_members`` networks predict as their equal mixture.
+    differ from those of R's ``survreg``. The prediction is the equally weighted mixture of ``n_members`` networks.
 
     Parameters
     ----------
     offset : float or "auto"
-        The time scale starts ``offset`` before time zero, in the unit of the times: T + offset is Weibull, given
-        T + offset > offset. "auto" is half the smallest distance between recorded times (zero among them):
+        The time scale starts ``offset`` before time zero, in the time unit of the data: T + offset is Weibull, given
+        T + offset > offset. "auto" is half the smallest distance between recorded times (including zero):
         almost zero for continuous times, half a day for times in whole days, so that an event recorded at time 0 has a
-        finite, positive density. 0 for the plain family.
+        finite, positive density. With 0, T itself is Weibull.
     n_members, ..., verbose
         The networks and their training, as in `SumoNet`.
 
@@ -95,7 +95,7 @@ class WeibullNet(ParametricNet):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LogNormalNet(ParametricNet):
-    r"""Log-normal regression: mean and standard deviation of log T from covariates by a network.
+    r"""Log-normal regression: a network computes mean and standard deviation of log T from the covariates.
 
     .. math:: S(t|x) = Φ((μ(x) - \log t) / σ(x)), \qquad μ(x), \log σ(x) \text{ outputs of a network of } x.
 
@@ -126,14 +126,14 @@ class LogNormalNet(ParametricNet):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LogLogisticNet(ParametricNet):
-    r"""Log-logistic regression: median and shape from covariates by a network.
+    r"""Log-logistic regression: a network computes median and shape from the covariates.
 
     .. math:: S(t|x) = \frac{1}{1 + (t / λ(x))^{k(x)}}, \qquad \log λ(x), \log k(x) \text{ outputs of a network of } x.
 
-    The median is λ(x). The hazard rises and then falls if k(x) > 1, and falls from the start if k(x) ≤ 1; the tail is
-    heavy, and the mean is infinite if k(x) ≤ 1: use medians or restricted means. If k is the same for all x, odds are
-    proportional: the odds of having had the event by t, (1 - S(t|x)) / S(t|x) = (t / λ(x))^k, differ between subjects
-    by a constant factor, so that effects on the hazard fade with time. Otherwise as `WeibullNet`.
+    The median is λ(x). The hazard increases and then decreases if k(x) > 1, and decreases from the start if k(x) ≤ 1.
+    The tail is heavy, and the mean is infinite if k(x) ≤ 1: use medians or restricted means. If k is the same for all
+    x, odds are proportional: the odds of having had the event by t, (1 - S(t|x)) / S(t|x) = (t / λ(x))^k, differ
+    between subjects by a constant factor, so that effects on the hazard fade with time. Otherwise as `WeibullNet`.
 
     Parameters
     ----------
@@ -158,33 +158,33 @@ class LogLogisticNet(ParametricNet):
 
 
 def _time_per_event(outcome: Outcome) -> float:
-    """Time at risk for each event: the mean under a constant hazard."""
+    """Return the time at risk per event, the mean under a constant hazard."""
     at_risk = float((outcome.weights * (outcome.time - outcome.entries)).sum())
     return max(at_risk, 1e-12) / max(float((outcome.weights * outcome.event).sum()), 0.5)
 
 
 def _half_resolution(times: npt.NDArray[np.float64]) -> float:
-    """Half the smallest distance between recorded times, zero among them."""
+    """Return half the smallest distance between recorded times, including zero."""
     distinct = np.unique(np.append(times, 0.0))
     return float(0.5 * np.diff(distinct).min()) if len(distinct) > 1 else 0.5
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class GompertzNet(NetworkEstimator):
-    r"""Gompertz regression: a hazard that grows exponentially, its level and rate from covariates by a network.
+    r"""Gompertz regression: an exponentially growing hazard; a network computes its level and rate from the covariates.
 
     .. math:: λ(t|x) = \text{level}(x) \, e^{\text{rate}(x) t}, \qquad
        S(t|x) = \exp\left(-\frac{\text{level}(x)}{\text{rate}(x)} \left(e^{\text{rate}(x) t} - 1\right)\right),
 
-    level and rate positive, so that S falls to zero. The outputs of the network are the log-hazard at the mean
+    with positive level and rate, so that S goes to zero. The outputs of the network are the log-hazard at the mean
     time c of the training events, :math:`a(x) = \log \text{level}(x) + \text{rate}(x) c`, and b(x), with
     :math:`\text{rate}(x) = \log(1 + e^{b(x)})` in units of the largest training time.
 
     It is suited to adult mortality, whose hazard doubles at regular intervals, and to ageing equipment. The likelihood
     is exact, even for events at time zero. If the rate is the same for all x, hazards are proportional; with
-    ``covariate_layers=(), frequencies=0, dropout=0`` a and b are linear in the scaled columns, but not fitted by
-    maximum likelihood; see `WeibullNet`. ``n_members`` networks predict as their equal mixture. It does not fit hazards
-    that fall, such as those after surgery: use `WeibullNet`, `LogNormalNet`, `LogLogisticNet` or `SumoNet`.
+    ``covariate_layers=(), frequencies=0, dropout=0``, a and b are linear in the scaled columns, but not fitted by
+    maximum likelihood; see `WeibullNet`. The prediction is the equally weighted mixture of ``n_members`` networks. For
+    decreasing hazards, such as those after surgery, use `WeibullNet`, `LogNormalNet`, `LogLogisticNet` or `SumoNet`.
 
     Parameters
     ----------
@@ -201,7 +201,7 @@ class GompertzNet(NetworkEstimator):
     """
 
     def _learn_start(self, outcome: Outcome, unit: float) -> dict[str, Any]:
-        scaled = outcome.at_midpoints().on_clock(unit=unit)
+        scaled = outcome.at_midpoints().on_time_scale(unit=unit)
         seen = scaled[scaled.event]
         centre = float(mean_and_width(seen.time, seen.weight)[0]) if len(seen) else 0.5
         log_level, rate = _gompertz_for_all(scaled)
@@ -212,9 +212,10 @@ class GompertzNet(NetworkEstimator):
 
 
 def _gompertz_for_all(outcome: Outcome) -> tuple[float, float]:
-    """Log-level and rate of highest likelihood for all subjects alike, the rate within bounds.
+    """Return the maximum-likelihood log-level and rate, common to all subjects, with the rate within bounds.
 
-    Given the rate r, the level is (number of events) / Σ (exp(r tᵢ) - exp(r entryᵢ)) / r; what is left is concave in r.
+    Given the rate r, the level is (number of events) / Σ (exp(r tᵢ) - exp(r entryᵢ)) / r; the profile log-likelihood is
+    concave in r.
     """
     times, event, entry, weight = outcome.time, outcome.event, outcome.entries, outcome.weights
     count, total = max(float((weight * event).sum()), 0.5), float((weight * times)[event].sum())
@@ -229,12 +230,12 @@ def _gompertz_for_all(outcome: Outcome) -> tuple[float, float]:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ProportionalHazardsNet(NetworkEstimator):
-    r"""Proportional hazards: the log risk from covariates by a network, a smooth baseline from all training rows.
+    r"""Proportional hazards: a network for the log risk, and a smooth baseline estimated from all training rows.
 
     .. math:: Λ(t|x) = e^{r(x)} (H(t)^p - H(0)^p),
 
-    with H the smoothed cumulative hazard of all training rows and p learned. Unlike `DeepSurv` it is trained on the
-    likelihood of the times themselves, has a density, and learns from intervals. It is a component of `SumoNet`.
+    with H the smoothed cumulative hazard of all training rows and p learned. Unlike `DeepSurv`, it is trained on the
+    full likelihood, has a density, and supports interval censoring. It is a component of `SumoNet`.
     """
 
     def _learn_start(self, outcome: Outcome, unit: float) -> dict[str, Any]:

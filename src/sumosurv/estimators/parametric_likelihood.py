@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -37,7 +38,6 @@ _Curve = tuple[Array, Array, Array]  # a function of w, its first and its second
 FAMILIES = ("weibull", "exponential", "lognormal", "loglogistic", "gompertz", "generalised_gamma", "spline")
 
 _BLOCK = 20_000  # rows whose derivatives are computed at a time
-_AT_ONCE = 2_000  # rows of a product
 _LARGEST = 25.0  # log of a shape, beyond which all events are at one time
 _LARGEST_W = 300.0  # log of a cumulative hazard whose products stay in the range of numbers
 # scale, and minus the mean, of a Gumbel distribution of standard deviation 1: of log t in a Weibull distribution
@@ -61,6 +61,14 @@ class Derivatives:
         return Derivatives(self.value - other.value, self.gradient - other.gradient, self.hessian - other.hessian)
 
 
+class Times:
+    """Times t of rows, all of them zero or all above zero, and their logarithms."""
+
+    def __init__(self, t: Array) -> None:
+        self.t, self.at_zero = t, not t.any()
+        self.log_t = t if self.at_zero else np.log(t)
+
+
 def by_autodiff(
     formula: Callable[[Sequence[Tensor], Tensor], LogTerms], values: Array, t: Array, density: bool
 ) -> Derivatives:
@@ -75,28 +83,27 @@ def by_autodiff(
 
 
 def _location_scale(
-    curve: Callable[[Array, bool], _Curve], sign: float, values: Array, t: Array, density: bool
+    curve: Callable[[Array, bool], _Curve], sign: float, values: Sequence[Array], log_t: Array, density: bool
 ) -> Derivatives:
     """Derivatives of log f or log S of log T = mu + sigma w, in closed form.
 
     ``curve`` is the log-density or log-survival function of w; the parameters are mu and ``sign`` times -log sigma.
     """
-    if not t.any():  # S(0) = 1
-        return Derivatives(np.zeros(len(t)), np.zeros_like(values), np.zeros((2, *values.shape)))
-    log_t, log_precision = np.log(t), sign * values[1]
+    log_precision = sign * values[1]
     precision = np.exp(log_precision)
     w = (log_t - values[0]) * precision
     value, slope, curvature = curve(w, density)
-    along = w * slope
-    gradient = np.stack([-precision * slope, sign * (along + 1.0 if density else along)])
-    mixed = -sign * precision * (slope + w * curvature)
-    hessian = np.array([[precision**2 * curvature, mixed], [mixed, along + w**2 * curvature]])
+    along, bend = w * slope, w * curvature
+    gradient, hessian = np.empty((2, len(w))), np.empty((2, 2, len(w)))
+    gradient[0], gradient[1] = -precision * slope, sign * (along + 1.0 if density else along)
+    hessian[0, 0], hessian[1, 1] = precision**2 * curvature, along + w * bend
+    hessian[0, 1] = hessian[1, 0] = -sign * precision * (slope + bend)
     return Derivatives(value + log_precision - log_t if density else value, gradient, hessian)
 
 
-def _exponential(values: Array, t: Array, density: bool) -> Derivatives:
+def _exponential(values: Sequence[Array], log_t: Array, density: bool) -> Derivatives:
     """Derivatives with respect to log scale: those of a Weibull distribution with shape 1."""
-    made = _location_scale(_gumbel, 1.0, np.vstack([values, np.zeros_like(values)]), t, density)
+    made = _location_scale(_gumbel, 1.0, [values[0], np.zeros(1)], log_t, density)
     return Derivatives(made.value, made.gradient[:1], made.hessian[:1, :1])
 
 
@@ -154,8 +161,8 @@ class Family:
     accelerates : bool
         Whether exp(β) is a ratio of times; otherwise it is a ratio of hazards.
     exact : callable, optional
-        Parameters (k, n), times, and whether log f or log S is asked for, to its derivatives in closed form. None: they
-        come from automatic differentiation of ``formula``.
+        k arrays of parameters, log t, and whether log f or log S is asked for, to its derivatives in closed form. None:
+        they come from automatic differentiation of ``formula``.
     valid : callable
         Whether parameters (strata, k) are a distribution; Newton's steps are shortened until they are.
     """
@@ -165,14 +172,20 @@ class Family:
     distribution: Callable[[Tensor], SurvivalDistribution]
     start: _Start
     accelerates: bool = True
-    exact: Callable[[Array, Array, bool], Derivatives] | None = None
-    valid: Callable[[Tensor], bool] = lambda baseline: bool((baseline[:, 1:].abs() <= _LARGEST).all())
+    exact: Callable[[Sequence[Array], Array, bool], Derivatives] | None = None
+    valid: Callable[[Array], bool] = lambda baseline: bool((np.abs(baseline[:, 1:]) <= _LARGEST).all())
 
-    def derivatives(self, values: Array, t: Array, density: bool) -> Derivatives:
-        """log f or log S at parameters (k, n) and times (n,), with its derivatives with respect to the parameters."""
-        if self.exact is not None:
-            return self.exact(values, t, density)
-        return by_autodiff(self.formula, values, t, density)
+    def derivatives(self, values: Sequence[Array], when: Times, density: bool) -> Derivatives:
+        """log f or log S at each time, with its derivatives with respect to the k parameters.
+
+        An array of parameters has one value per time or, for all but the location, one for all.
+        """
+        if self.exact is None:
+            return by_autodiff(self.formula, np.stack(np.broadcast_arrays(*values)), when.t, density)
+        if when.at_zero:  # S(0) = 1
+            k, n = len(values), len(when.t)
+            return Derivatives(np.zeros(n), np.zeros((k, n)), np.zeros((k, k, n)))
+        return self.exact(values, when.log_t, density)
 
     def without_events(self) -> Array:
         """Parameters of a stratum without events: the event is as late as numbers allow."""
@@ -217,9 +230,7 @@ def make_family(name: str, knots: Array | None = None) -> Family:
             GeneralisedGamma,
             ("intercept", "log_sigma", "q"),
             lambda mean, sd, log_rate: (mean, np.log(sd), 0.5),
-            valid=lambda baseline: bool(
-                (baseline[:, 1].abs() <= _LARGEST).all() & (baseline[:, 2].abs() <= 10.0).all()
-            ),
+            valid=lambda baseline: bool((np.abs(baseline[:, 1:]) <= [_LARGEST, 10.0]).all()),
         )
     if name == "gompertz":
         return _from_distribution(
@@ -242,7 +253,7 @@ def make_family(name: str, knots: Array | None = None) -> Family:
             *[0.0] * (len(knots) - 2),
         ),
         accelerates=False,
-        valid=lambda baseline: bool((families.spline_slopes(baseline, at) > 0).all()),
+        valid=lambda baseline: bool((families.spline_slopes(torch.from_numpy(baseline), at) > 0).all()),
     )
 
 
@@ -282,8 +293,15 @@ class ParametricLikelihood:
         self.family, self.outcome = family, outcome
         self.n_columns, self.n_rows = x.shape
         self.n_strata, self._stratum = int(stratum.max()) + 1, stratum
-        location = np.vstack([x, np.eye(self.n_strata)[:, stratum]])
-        self._blocks = [_Block(rows, location, outcome, offset, self.n_strata) for rows in _rows_of_one_kind(outcome)]
+        self._blocks = [_Block(rows, x, outcome, stratum, self.n_strata, offset) for rows in _rows_of_one_kind(outcome)]
+
+    def without_columns(self) -> ParametricLikelihood:
+        """The log-likelihood of the parameters of the strata, with coefficients of zero."""
+        made = copy.copy(self)
+        made.n_columns, made._blocks = 0, [copy.copy(block) for block in self._blocks]
+        for block in made._blocks:
+            block.location = block.stratum
+        return made
 
     def start(self) -> Array:
         """Coefficients of zero, and parameters from the mean and spread of log t in each stratum."""
@@ -309,7 +327,7 @@ class ParametricLikelihood:
         """Value, gradient and information (minus the Hessian); the value is -inf for invalid parameters."""
         size, own = len(parameters), self._own(parameters)
         value, gradient, information = 0.0, np.zeros(size), np.zeros((size, size))
-        if not self.family.valid(torch.from_numpy(own.T.copy())):
+        if not self.family.valid(own.T):
             return -np.inf, gradient, information
         places = self._places()
         for block in self._blocks:
@@ -349,15 +367,18 @@ class ParametricLikelihood:
 class _Block:
     """Rows of one kind: all of them have an event, are censored, or have an event in an interval."""
 
-    def __init__(self, rows: Whole, location: Array, outcome: Outcome, offset: Array, n_strata: int) -> None:
+    def __init__(self, rows: Whole, x: Array, outcome: Outcome, stratum: Whole, n_strata: int, offset: Array) -> None:
         self.rows, self.weight, self.offset = rows, outcome.weights[rows], offset[rows]
-        self.location = location[:, rows]  # (columns, rows)
-        self.stratum = self.location[len(location) - n_strata :]
-        self.time, self.event = outcome.time[rows], bool(outcome.event[rows[0]])
+        self.location = np.empty((len(x) + n_strata, len(rows)))  # columns, then 0/1 columns of the strata
+        np.take(x, rows, axis=1, out=self.location[: len(x)], mode="clip")
+        self.stratum = self.location[len(x) :]
+        self.stratum[:] = stratum[rows] == np.arange(n_strata)[:, None]
+        self._place = stratum[rows] if n_strata > 1 else stratum[:1]
+        self.event, self.time = bool(outcome.event[rows[0]]), Times(outcome.time[rows])
         late = outcome.entry is not None and outcome.entry[rows[0]] > 0
-        self.entry = outcome.entry[rows] if outcome.entry is not None and late else None
+        self.entry = Times(outcome.entry[rows]) if outcome.entry is not None and late else None
         inside = outcome.upper is not None and not self.event and np.isfinite(outcome.upper[rows[0]])
-        self.upper = outcome.upper[rows] if outcome.upper is not None and inside else None
+        self.upper = Times(outcome.upper[rows]) if outcome.upper is not None and inside else None
 
     def columns(self, k: int) -> list[Array]:
         """What the parameters that enter each of the k values of a row are multiplied by."""
@@ -365,8 +386,8 @@ class _Block:
 
     def log_likelihood(self, family: Family, coef: Array, own: Array) -> Derivatives:
         """log f(t), log S(t) or log(S(t) - S(u)), less log S(entry), and derivatives with respect to the k values."""
-        values = own @ self.stratum
-        values[0] += coef @ self.location[: len(coef)] + self.offset
+        values = list(own[:, self._place])
+        values[0] = values[0] + self.offset + coef @ self.location[: len(coef)]
         terms = family.derivatives(values, self.time, density=self.event)
         if self.upper is not None:
             terms = _log_difference(terms, family.derivatives(values, self.upper, density=False))
@@ -376,12 +397,11 @@ class _Block:
 
 
 def _weighted_product(left: Array, weight: Array, right: Array) -> Array:
-    """Σ of weight · left · rightᵀ over rows, for columns (a, n) and (b, n); some rows at a time stay in cache."""
-    made = np.zeros((len(left), len(right)))
-    for begin in range(0, len(weight), _AT_ONCE):
-        some = slice(begin, begin + _AT_ONCE)
-        made += (left[:, some] * weight[some]) @ right[:, some].T
-    return made
+    """Σ of weight · left · rightᵀ over rows, for columns (a, n) and (b, n)."""
+    if left is right and len(left) > 1 and weight.min() >= 0:
+        left = left * np.sqrt(weight)
+        return np.asarray(left @ left.T)  # a symmetric product, which takes half the time
+    return np.asarray((left * weight) @ right.T)
 
 
 def _rows_of_one_kind(outcome: Outcome) -> Iterator[Whole]:

@@ -17,7 +17,7 @@ from sumosurv.distributions import SurvivalDistribution
 from sumosurv.estimators.cox_inference import training_concordance
 from sumosurv.estimators.linear import LinearEstimator, Missing, TrainingRows
 from sumosurv.estimators.parametric_likelihood import FAMILIES, Family, ParametricLikelihood, make_family
-from sumosurv.estimators.regression import NEWTON_CONSTRAINTS, fit_coefficients, make_basis, maximise
+from sumosurv.estimators.regression import NEWTON_CONSTRAINTS, Fit, fit_coefficients, make_basis, maximise
 from sumosurv.estimators.summary import ModelSummary, restored_covariance, restored_numbers, summarise
 from sumosurv.fitting.settings import BOOLEAN, Constraints, integer, one_of
 from sumosurv.model_files import as_flag, as_whole, tensor_of
@@ -52,7 +52,9 @@ class ParametricRegression(LinearEstimator):
     ===================== ============================================================== =================
 
     Newton's method maximises the exact likelihood of events, right-, left- and interval-censored rows, with delayed
-    entry and weights. Redundant columns are left out and separation is reported as in `CoxPH`.
+    entry and weights. Redundant columns are left out and separation is reported as in `CoxPH`. Summaries have no score
+    test: with the observed information without covariates, it rejects true hypotheses too often in small samples, and
+    can be negative if effects are strong (Freedman 2007; ``benchmarks/score_test.py``).
 
     Parameters
     ----------
@@ -60,7 +62,7 @@ class ParametricRegression(LinearEstimator):
         The right-hand side of a formula that makes the columns of the model; see `CoxPH`.
     family : str
         One of the names above.
-    df : int
+    df : int, default 3
         Degrees of freedom of the spline, for ``family="spline"``: the number of knots less one. The knots are at
         the smallest and largest log event time and at quantiles between them; ``df=1`` is the Weibull distribution.
     strata : column name or sequence of column names, optional
@@ -71,11 +73,11 @@ class ParametricRegression(LinearEstimator):
         numbers.
     missing : {"drop", "error", "indicator"}
         What to do with missing values; see `CoxPH`.
-    alpha : float
+    alpha : float, default 0.0
         Strength of a ridge penalty on the coefficients of the standardised columns; 0 for none.
-    max_iter : int
+    max_iter : int, default 100
         Largest number of Newton steps.
-    tol : float
+    tol : float, default 1e-16
         Newton's method stops when the decrement gᵀH⁻¹g, relative to the log-likelihood, is below this value.
 
     Attributes
@@ -85,7 +87,8 @@ class ParametricRegression(LinearEstimator):
     standard_errors_ : ndarray of shape (p,)
         Of the coefficients: nan for a column that is left out, infinity if the likelihood has no maximum in it.
     baseline_ : ndarray of shape (strata, k)
-        The parameters of the family at x = 0: the intercept, then the shape.
+        The parameters of the family at x = 0: the intercept, then the shape. In a stratum without events the intercept
+        is as far away as numbers allow, so that S stays at 1.
     covariance_ : ndarray of shape (p + strata · k, p + strata · k)
         Of the coefficients and the parameters, in the order of ``parameters_``.
     parameters_ : list of str
@@ -104,6 +107,10 @@ class ParametricRegression(LinearEstimator):
     n_features_in_, feature_names_in_
         As in scikit-learn.
 
+    References
+    ----------
+    Freedman (2007), How can the score test be inconsistent?, The American Statistician 61, 291-295.
+
     Examples
     --------
     >>> from sumosurv import ParametricRegression, datasets
@@ -114,7 +121,7 @@ class ParametricRegression(LinearEstimator):
     >>> lower, upper = model.predict_survival_band(data.X[:2], times=[0.5, 1.0])
     """
 
-    _learns_from: ClassVar[frozenset[str]] = frozenset({"entry", "intervals", "weights"})
+    _supported_outcomes: ClassVar[frozenset[str]] = frozenset({"entry", "intervals", "weights"})
     _parameter_constraints: ClassVar[Constraints] = NEWTON_CONSTRAINTS | {
         "family": one_of(*FAMILIES),
         "df": integer(1),
@@ -161,42 +168,57 @@ class ParametricRegression(LinearEstimator):
 
     def _fit_rows(self, rows: TrainingRows) -> None:
         """Maximise the likelihood, and set what follows from the maximum."""
-        raw, outcome, family = rows.matrix, rows.outcome, self._family
+        family = self._family
+        k, p, size = len(family.parameters), rows.matrix.shape[1], len(self.parameters_)
+        stratum = np.zeros(len(rows.outcome), dtype=np.int64) if rows.stratum is None else rows.stratum
         self._ranked: tuple[Any, ...] | None = None  # what the concordance is computed from when it is first needed
-        k, p, size = len(family.parameters), raw.shape[1], len(self.parameters_)
-        n_strata = (size - p) // k
-        if not outcome.had_event.any():  # of which _note_outcome has warned
-            self.coef_, self.covariance_ = np.zeros(p), np.full((size, size), np.nan)
-            self.baseline_ = np.tile(family.without_events(), (n_strata, 1))
-            nothing = {"parameters": float(size), "log_likelihood": 0.0, "null_log_likelihood": 0.0}
-            self._numbers, self.n_iter_ = rows.counts() | nothing, 0
+        self.coef_, self.covariance_ = np.zeros(p), np.full((size, size), np.nan)
+        self.baseline_ = np.tile(family.without_events(), ((size - p) // k, 1))
+        self.n_iter_, nothing = 0, {"parameters": float(size), "log_likelihood": 0.0, "null_log_likelihood": 0.0}
+        self._numbers = rows.counts() | nothing
+        if not rows.outcome.had_event.any():  # of which _learn_outcome has warned
             return
-        stratum = np.zeros(len(raw), dtype=np.int64) if rows.stratum is None else rows.stratum
-        null = ParametricLikelihood(family, np.zeros((0, len(raw))), outcome, stratum, rows.offset)
-        start = maximise(null, null.start(), np.zeros(size - p), self.max_iter, self.tol).parameters
+        # a stratum without events, of which Strata.learn has warned, says nothing about the coefficients
+        seen = np.bincount(stratum, rows.outcome.had_event, minlength=len(self.baseline_)) > 0
+        known = np.append(np.ones(p, dtype=np.bool_), np.repeat(seen, k))
+        fit = self._fit_strata(
+            rows if seen.all() else rows[seen[stratum]],
+            (np.cumsum(seen) - 1)[stratum[seen[stratum]]],
+            [name for name, own in zip(self.parameters_, known) if own],
+        )
+        assert fit.covariance is not None
+        self.coef_, self.baseline_[seen], self.n_iter_ = fit.coef, fit.others.reshape(-1, k), fit.n_iter
+        self.covariance_[np.ix_(known, known)] = fit.covariance
+        self._numbers |= fit.numbers
+        if rows.outcome.upper is None:
+            predictor = rows.matrix @ self.coef_ + rows.offset
+            self._ranked = -predictor if family.accelerates else predictor, rows.outcome, rows.stratum
+
+    def _fit_strata(self, rows: TrainingRows, stratum: npt.NDArray[np.int64], names: list[str]) -> Fit:
+        """Maximise the likelihood of the named parameters; every stratum has events."""
+        raw, outcome, family = rows.matrix, rows.outcome, self._family
+        k, p, m = len(family.parameters), raw.shape[1], len(names) - raw.shape[1]
         centre = np.average(raw, axis=0, weights=outcome.weight)
         basis = make_basis(raw, outcome, centre, self.terms_, self.alpha, rows.stratum)
-        x = basis.transform.T @ (raw - centre)[:, basis.kept].T
+        centred = raw - centre
+        x = basis.transform.T @ (centred if len(basis.kept) == p else centred[:, basis.kept]).T
+        likelihood = ParametricLikelihood(family, x, outcome, stratum, rows.offset)
+        null = likelihood.without_columns()
+        start = maximise(null, null.start(), np.zeros(m), self.max_iter, self.tol).parameters
         # the parameters at x = 0, stratum by stratum, from those at the centre, which are in the order of the family
-        at_zero = np.zeros((size - p, len(x) + size - p))
-        at_zero[np.arange(size - p), len(x) + np.arange(size - p).reshape(k, n_strata).T.reshape(-1)] = 1.0
+        at_zero = np.zeros((m, len(x) + m))
+        at_zero[np.arange(m), len(x) + np.arange(m).reshape(k, -1).T.reshape(-1)] = 1.0
         at_zero[::k, : len(x)] = -centre[basis.kept] @ basis.transform
-        fit = fit_coefficients(
-            ParametricLikelihood(family, x, outcome, stratum, rows.offset),
+        return fit_coefficients(
+            likelihood,
             basis,
             outcome,
-            self.parameters_,
+            names,
             self,
             robust=self.robust_,
             others=(start, at_zero),
             simpler="lower df, " if self.family == "spline" else "choose a family with fewer parameters, ",
         )
-        self.coef_, self.baseline_, self.n_iter_ = fit.coef, fit.others.reshape(n_strata, k), fit.n_iter
-        assert fit.covariance is not None
-        self.covariance_, self._numbers = fit.covariance, rows.counts() | fit.numbers
-        if outcome.upper is None:
-            predictor = raw @ self.coef_ + rows.offset
-            self._ranked = -predictor if family.accelerates else predictor, outcome, rows.stratum
 
     def _all_numbers(self) -> dict[str, float]:
         """The numbers of the summary; the concordance, which takes half as long as the fit, is added now."""
@@ -254,14 +276,14 @@ class ParametricRegression(LinearEstimator):
         with torch.enable_grad():
             log_hazard = torch.log(-self._family.formula(list(own), grid).survival)
             slopes = torch.autograd.grad(log_hazard.sum(), own)[0].numpy()  # (k, n, times)
-        used = np.flatnonzero(~np.isnan(np.diag(self.covariance_)[:p]))
-        columns = np.zeros((n, k, len(used) + len(self.baseline_) * k))
-        columns[:, 0, : len(used)] = raw[:, used]
+        columns = np.zeros((n, k, len(self.parameters_)))
+        columns[:, 0, :p] = raw
         for j in range(k):
-            columns[np.arange(n), j, len(used) + place * k + j] = 1.0
-        kept = np.concatenate([used, np.arange(p, len(self.parameters_))])
-        gradient = np.einsum("knt,nkq->ntq", slopes, columns)
-        variance = np.einsum("ntq,qr,ntr->nt", gradient, self.covariance_[np.ix_(kept, kept)], gradient)
+            columns[np.arange(n), j, p + place * k + j] = 1.0
+        known = ~np.isnan(np.diag(self.covariance_))
+        gradient = np.einsum("knt,nkq->ntq", slopes, columns[:, :, known])
+        variance = np.einsum("ntq,qr,ntr->nt", gradient, self.covariance_[np.ix_(known, known)], gradient)
+        variance[~known[p + place * k]] = np.nan  # in strata without events
         half, middle = float(ndtri(0.5 + 0.5 * level)) * np.sqrt(variance), log_hazard.detach().numpy()
         at_zero = grid.numpy() == 0.0
         lower, upper = (np.where(at_zero, 1.0, np.exp(-np.exp(middle + side * half))) for side in (1.0, -1.0))
@@ -298,10 +320,9 @@ class ParametricRegression(LinearEstimator):
         self.robust_ = as_flag(fitted["robust_"], "robust_")
         p, size = len(self.terms_), len(self.parameters_)
         self.coef_ = tensor_of(tensors, "coef_", p).numpy()
-        baseline = tensor_of(tensors, "baseline_", size - p).reshape(-1, len(self._family.parameters))
-        if not self._family.valid(baseline):
+        self.baseline_ = tensor_of(tensors, "baseline_", size - p).numpy().reshape(-1, len(self._family.parameters))
+        if not self._family.valid(self.baseline_):
             raise ValueError("the parameters are not those of a distribution")
-        self.baseline_ = baseline.numpy()
         self.covariance_ = restored_covariance(tensors, "covariance_", size)
         if (np.diag(self.covariance_) < 0).any():
             raise ValueError("a variance is negative")

@@ -119,6 +119,11 @@ class PartialLikelihood:
         """The baseline of each stratum, with the same treatment of ties, and what limits of predicted curves need."""
         return [part.baseline_moments(beta) for part in self._parts]
 
+    def cumulative_hazard(self, beta: Array, time: float) -> float:
+        """The baseline of the first stratum at one time, zero before its first event."""
+        moments = self.baseline_moments(beta)[0]
+        return float(np.append(0.0, moments.hazard)[np.searchsorted(moments.times, time, side="right")])
+
     def time_interaction(self, beta: Array, g: Array) -> tuple[Array, Array]:
         """Score and information (2p, 2p) for the columns x and x g(t), whose coefficients are beta and zero.
 

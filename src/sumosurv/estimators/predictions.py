@@ -23,15 +23,15 @@ from sumosurv.preprocessing import LevelNotes
 from sumosurv.sources import Source, as_source
 from sumosurv.warn import warn_user
 
-__all__ = ["Gathered", "Precision", "Predictions"]
+__all__ = ["Precision", "Predictions", "ResultArray"]
 
 Precision = Literal["double", "single"]
 Predicted: TypeAlias = "npt.NDArray[np.float64] | pd.Series | pd.DataFrame"
 
 ResultType = Literal["float64", "float32"]
 
-_BLOCK = 20_000  # rows predicted at a time
-_IN_FLIGHT = 2  # blocks whose copies from a device may be under way
+_BLOCK = 20_000  # rows predicted at once
+_IN_FLIGHT = 2  # most blocks that are being copied from a device
 
 
 class Predictions(ABC):
@@ -47,25 +47,25 @@ class Predictions(ABC):
 
     @abstractmethod
     def _distribution(self, X: Any) -> SurvivalDistribution:
-        """The distribution of the rows of a checked X."""
+        """Return the distribution of the rows of a checked X."""
 
     @abstractmethod
     def _check_covariates(self, X: Any, *, reset: bool) -> Any:
-        """Covariates as a table of pandas or an array; a ValueError if ``fit`` would refuse them."""
+        """Return the covariates as a DataFrame or an array; raise a ValueError if ``fit`` would reject them."""
 
     @abstractmethod
     def _note_levels(self, X: Any, notes: LevelNotes) -> None:
-        """Note levels of a checked X that this model, or a part of it, did not see in training."""
+        """Record levels of a checked X that this model, or a part of it, did not see in training."""
 
     def predict_distribution(self, X: Any) -> SurvivalDistribution:
-        """The survival distribution of each row, in the unit of the training times."""
+        """The survival distribution of each row, in the time unit of the training rows."""
         notes = LevelNotes()
         predicted = self._predict(X, notes)
         notes.warn()
         return predicted
 
     def _predict(self, X: Any, notes: LevelNotes | None = None) -> SurvivalDistribution:
-        """`predict_distribution` without warnings: levels that were not seen in training are noted."""
+        """`predict_distribution` without warnings; levels not seen in training are recorded in ``notes``."""
         check_is_fitted(self)
         X = self._check_covariates(X, reset=False)
         if notes is not None:
@@ -76,7 +76,7 @@ class Predictions(ABC):
         return predicted
 
     def _check_new_rows(self, X: Any) -> Any:
-        """The covariates of rows to predict, checked, with warnings of levels that were not seen in training."""
+        """Check the covariates of rows to predict, and warn about levels that were not seen in training."""
         X, notes = self._check_covariates(X, reset=False), LevelNotes()
         self._note_levels(X, notes)
         notes.warn()
@@ -200,7 +200,7 @@ class Predictions(ABC):
         asked: Any = None,
         name: str | None = None,
     ) -> Predicted:
-        """Warn of extrapolated predictions; if there is an X, return a table in which their rows are marked."""
+        """Warn about extrapolated predictions; if X is given, return a DataFrame in which their rows are marked."""
         if count := int(extrapolated.sum()):
             warn_user(
                 f"{count:,} of {extrapolated.size:,} {words} beyond the last training time ({self.last_time_:.6g}), "
@@ -230,11 +230,11 @@ class Predictions(ABC):
     ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         """Lower and upper limits of S(t|x) from the spread of the model's members, each of shape (rows, times).
 
-        At each time, the limits contain the central share ``level`` of the members' curves, weighted as in the mixture.
-        The members were trained on different shares of the rows from different initial weights. The band is not a
-        confidence interval: it does not show errors that all members have in common, and it contains the truth less
-        often than ``level`` (docs/uncertainty.md). It describes the uncertainty of the curve, not the variation of
-        event times.
+        At each time, the limits contain the central proportion ``level`` of the members' curves, weighted as in the
+        mixture. The members were trained on different subsets of the rows, from different initial weights. The band is
+        not a confidence interval: it does not show errors that all members have in common, and it contains the true
+        curve less often than ``level`` (docs/uncertainty.md). It describes the uncertainty of the curve, not the
+        variation of event times.
 
         `CoxPH` and `ParametricRegression` give confidence limits instead. Other methods with a single model raise a
         ValueError.
@@ -252,7 +252,7 @@ class Predictions(ABC):
     def predict_members(self, X: Any) -> Members:
         """The distributions that the members of the model predict for each row, and their weights in the mixture.
 
-        The members are the networks of all components of an ensemble. A single model is its own only member.
+        The members are the networks of all components of an ensemble. A single model has one member, itself.
         """
         check_is_fitted(self)
         X = self._check_new_rows(X)
@@ -263,7 +263,7 @@ class Predictions(ABC):
         return found
 
     def _members(self, X: Any) -> Members:
-        """The predictions of the members for the rows of a checked X; by default the model is its only member."""
+        """Return the members' predictions for the rows of a checked X; by default, the model is the only member."""
         return Members.equal([self._distribution(X)])
 
     def predict_path(self, X: Any, start: Any, groups: Any) -> SurvivalDistribution:
@@ -272,7 +272,7 @@ class Predictions(ABC):
         Parameters
         ----------
         X : covariates
-            One row for each spell.
+            One row per spell.
         start : array of shape (rows,)
             Start of each spell. A spell ends at the start of the subject's next spell; the last one does not end.
         groups : array of shape (rows,)
@@ -334,9 +334,9 @@ class Predictions(ABC):
         out: npt.NDArray[Any] | None = None,
         n_times: int = 1,
     ) -> npt.NDArray[np.float64]:
-        """A quantity of every row, some rows at a time: memory stays bounded for tables of any length."""
+        """Compute a quantity of every row, some rows at a time, so that memory use does not grow with the table."""
         source, notes = self._source(X), LevelNotes()
-        gathered, done = Gathered(source.n_rows, dtype, out), 0
+        gathered, done = ResultArray(source.n_rows, dtype, out), 0
         with torch.no_grad():
             for block in source.blocks(rows=self._rows_at_once(n_times)):
                 rows = slice(done, done + len(block))
@@ -346,13 +346,13 @@ class Predictions(ABC):
         return gathered.array()
 
     def _source(self, X: Any, y: Any = None, sample_weight: Any = None) -> Source:
-        """Rows in memory or on disk; of those on disk the columns that the model reads."""
+        """Return rows in memory or on disk as a source; from disk, only the columns of the model are read."""
         check_is_fitted(self)
         names, causes = getattr(self, "feature_names_in_", None), getattr(self, "n_causes_", None)
         return as_source(X, y, sample_weight, n_causes=causes, columns=None if names is None else list(names))
 
     def _rows_at_once(self, n_times: int) -> int:
-        """How many rows are predicted together, at so many times each."""
+        """Return the number of rows to predict at once, at ``n_times`` times each."""
         return _BLOCK
 
 
@@ -360,9 +360,9 @@ class Predictions(ABC):
 
 
 def framed(values: npt.NDArray[np.float64], X: Any, label: str, asked: Any = None, name: str | None = None) -> Any:
-    """A Series with one number per row, or a DataFrame with one column per requested time, level or horizon.
+    """Return a Series with one number per row, or a DataFrame with one column per requested time, level or horizon.
 
-    The index is that of X, if it has one. ``label`` says what the columns are; it is the name of a Series by default.
+    The index is that of X, if it has one. ``label`` names the column axis and, by default, a Series.
     """
     if values.ndim == 1:
         return pd.Series(values, index=_index(X), name=name or label)
@@ -370,7 +370,7 @@ def framed(values: npt.NDArray[np.float64], X: Any, label: str, asked: Any = Non
 
 
 def incidence_frame(values: npt.NDArray[np.float64], X: Any, times: npt.NDArray[np.float64]) -> Any:
-    """Incidences (rows, times, causes) with two levels of columns: cause, time."""
+    """Return incidences (rows, times, causes) as a DataFrame with two levels of columns: cause, time."""
     causes = np.arange(1, values.shape[2] + 1)
     columns = pd.MultiIndex.from_product([causes, times], names=["cause", "time"])
     return pd.DataFrame(values.transpose(0, 2, 1).reshape(len(values), -1), index=_index(X), columns=columns)
@@ -385,12 +385,12 @@ def _index(X: Any) -> Any:
 
 
 def check_result(out: Any, dtype: Any, shape: tuple[int, ...]) -> npt.NDArray[Any] | None:
-    """The array to be filled, or None; an error says what is wrong with what was asked for."""
+    """Return the array to fill, or None; raise a ValueError if ``out`` or ``dtype`` is invalid."""
     if dtype not in ("float64", "float32"):
         raise ValueError(f"dtype must be 'float64' or 'float32'; got {dtype!r}.")
     if out is None:
         return None
-    wanted = f"out is a writable, contiguous array of float64 or float32 and shape {shape}"
+    wanted = f"out must be a writable, contiguous array of float64 or float32 with shape {shape}"
     if not isinstance(out, np.ndarray):
         raise ValueError(f"{wanted}; got {type(out).__name__}.")
     right = out.shape == shape and out.dtype in (np.float64, np.float32)
@@ -400,7 +400,7 @@ def check_result(out: Any, dtype: Any, shape: tuple[int, ...]) -> npt.NDArray[An
 
 
 def start_copy(values: Tensor) -> tuple[Tensor, Callable[[], None] | None]:
-    """A copy in pinned memory that is under way, and what to call to wait for it; a tensor of the host as it is."""
+    """Start a copy to pinned memory; return it and a function that waits for it. CPU tensors are returned as is."""
     if values.device.type == "cpu":
         return values, None
     staged = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
@@ -410,17 +410,17 @@ def start_copy(values: Tensor) -> tuple[Tensor, Callable[[], None] | None]:
     return staged, copied.synchronize
 
 
-class Gathered:
-    """An array of the host, (rows, ...), that takes results of slices of its rows from any device.
+class ResultArray:
+    """A NumPy array (rows, ...) that is filled with results for slices of its rows, from any device.
 
-    Copies from a device go through pinned memory and are not waited for until there are several of them.
+    Copies from a device go through pinned memory and run asynchronously, a few at a time.
 
     Parameters
     ----------
     n : int
         The number of rows.
     dtype : {"float64", "float32"}
-        Of the array, where it is made.
+        Type of the array if ``out`` is None.
     out : ndarray, optional
         The array to fill.
     """
@@ -430,7 +430,7 @@ class Gathered:
         self._under_way: deque[tuple[slice, Tensor, Callable[[], None]]] = deque()
 
     def put(self, rows: slice, part: Any) -> None:
-        """Take the result of some rows."""
+        """Store the result of some rows."""
         values = torch.as_tensor(part).detach()
         if self._array is None:
             self._array = np.empty((self._n, *values.shape[1:]), dtype=self._dtype)
@@ -443,7 +443,7 @@ class Gathered:
             self._finish_first()
 
     def array(self) -> npt.NDArray[Any]:
-        """The whole, when all rows were put."""
+        """Wait for all copies and return the array."""
         while self._under_way:
             self._finish_first()
         assert self._array is not None
@@ -456,4 +456,4 @@ class Gathered:
 
     def _write(self, rows: slice, values: Tensor) -> None:
         assert self._array is not None
-        torch.from_numpy(self._array)[rows].copy_(values)  # changes the precision on the way
+        torch.from_numpy(self._array)[rows].copy_(values)  # converts to the precision of the array

@@ -1,4 +1,4 @@
-"""What `Conformal` learns from calibration rows: a map of survival probabilities, and lower predictive bounds."""
+"""The estimates of `Conformal`: a map of survival probabilities, and the scores of lower predictive bounds."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ __all__ = ["BoundScores", "choose_cutoff", "just_before", "probabilities", "reca
 Array = npt.NDArray[np.float64]
 
 _EVENTS_PER_BIN = 10
-_KEPT = 256  # scores that are kept, so that a model holds no rows
+_KEPT = 256  # scores that are stored, so that a model contains no rows
 _LEVEL = 0.9  # the level for which the cut-off is chosen
-_SUBSET = 500  # rows on which it is chosen
-_LEAST = 0.1  # of P(C >= c₀ | x) at a cut-off that is chosen, for all but a twentieth of the rows
+_SUBSET = 500  # rows on which the cut-off is chosen
+_LEAST = 0.1  # smallest P(C >= c₀ | x) at the chosen cut-off, for 95 % of the rows
 
-Censoring = Callable[[Any, Array], Array]  # P(C >= t | x), of rows and a time for each
+Censoring = Callable[[Any, Array], Array]  # P(C >= t | x) for rows and one time per row
 
 
 def recalibration(known: Outcome, bins: int, *, shrink: bool = True) -> tuple[Array, Array]:
-    """The knots of g, survival probabilities of the base, and its values there; see `Conformal`.
+    """Return the knots of g, which are survival probabilities of the base, and its values there; see `Conformal`.
 
     Parameters
     ----------
     known : Outcome
-        On the scale of F(t|x), as `probabilities` gives it, of rows that the base was not fitted to.
+        Held-out rows with times on the scale of F(t|x), from `probabilities`.
     bins : int
-        Intervals between knots, of equal probability; fewer where there are few events.
+        Number of intervals of equal probability between knots; fewer if there are few events.
     shrink : bool
-        Take out of g what is expected by chance.
+        Remove the deviation of g from the identity that is expected by chance.
     """
     none = np.empty(0), np.empty(0)
     events = float(known.weights[known.had_event].sum())
@@ -45,14 +45,14 @@ def recalibration(known: Outcome, bins: int, *, shrink: bool = True) -> tuple[Ar
     if bins < 2:
         return none
     curve = marginal_curve(known)
-    before = np.append(1.0, curve.table[0].numpy()[:-1])  # the share of S(T|x) up to each 1 - F
+    before = np.append(1.0, curve.table[0].numpy()[:-1])  # the proportion of S(T|x) up to each 1 - F
     n = known.total
     u, g = (1.0 - curve.times.numpy())[::-1], (before * n / (n + 1.0))[::-1]
     inside = (u > 0) & (u < 1) & (g > 0)
     u, g = u[inside], g[inside]
     place = np.searchsorted(g, np.arange(1, bins) / bins * (1 - 1e-12))
     knots = np.unique(place[place < len(g)])
-    # knots with the same value would make g flat, and a density of zero
+    # between knots with the same value, g would be flat and the density zero
     knots = knots[np.append(True, np.diff(g[knots]) > 0)[: len(knots)]]
     levels, values = np.ascontiguousarray(u[knots]), np.ascontiguousarray(g[knots])
     kept = _shrinkage(known, levels, values) if shrink and len(levels) else 1.0
@@ -60,13 +60,13 @@ def recalibration(known: Outcome, bins: int, *, shrink: bool = True) -> tuple[Ar
 
 
 def _shrinkage(known: Outcome, levels: Array, values: Array) -> float:
-    """The share of the deviation of g from the identity that is more than chance: max(0, 1 - k/χ²).
+    """Return the proportion of the deviation of g from the identity that exceeds chance: max(0, 1 - k/χ²).
 
-    χ² compares, between one knot and the next, the fall of log g with that of log u, which are independent, and divides
-    by Greenwood's variance of the former; k is the number of knots. Where events lie between two times there is no such
-    variance, and the number of events takes the place of the rows at risk.
+    χ² sums over the k knots: the squared difference between the decreases of log g and log u since the knot before,
+    divided by Greenwood's variance of the decrease of log g; these decreases are independent. With interval-censored
+    events there is no such variance, and the number of events replaces the number at risk.
     """
-    order = np.arange(len(levels))[::-1]  # from survival one downwards
+    order = np.arange(len(levels))[::-1]  # in order of decreasing survival probability
     falls = [-np.diff(np.log(np.append(1.0, part[order]))) for part in (values, levels)]
     if known.upper is None:
         times, events, at_risk = risk_table(known)
@@ -84,7 +84,7 @@ def _shrinkage(known: Outcome, levels: Array, values: Array) -> float:
 
 
 def probabilities(base: SurvivalDistribution, y: Any) -> Outcome:
-    """The same rows with F(t|x) for every time t."""
+    """Return the outcome with every time t replaced by F(t|x)."""
     outcome = check_outcome(y, n_rows=len(base))
     if base.n_causes > 1:
         raise ValueError(
@@ -99,7 +99,7 @@ def probabilities(base: SurvivalDistribution, y: Any) -> Outcome:
             entry = np.clip(base.cdf(own_times=outcome.entry), 0.0, np.nextafter(time, 0.0))
         if outcome.upper is not None:
             last = base.cdf(own_times=np.where(inside, outcome.upper, outcome.time))
-            event = event | (inside & (last <= time))  # where the curve is flat between two times, F is known exactly
+            event = event | (inside & (last <= time))  # if the curve is flat between the two times, F is known exactly
             upper = np.where(event, time, np.where(inside, last, np.inf))
     return replace(outcome, event=event, time=time, entry=entry, upper=upper, cause=None, group=None)
 
@@ -109,33 +109,34 @@ def probabilities(base: SurvivalDistribution, y: Any) -> Outcome:
 
 @dataclass(frozen=True)
 class BoundScores:
-    """Scores of the calibration rows, which tell how much they surprise a model, and their weights."""
+    """Conformity scores of the calibration rows, and their cumulative weights."""
 
-    cutoff: float  # c₀: the bound is one for min(T, c₀), and so for T
-    scores: Array  # S(min(T, c₀)|x), increasing: large where an event came early
-    mass: Array  # the weights 1 / P(C >= min(T, c₀)) of all rows with a score up to this one
+    cutoff: float  # c₀: a lower bound of min(T, c₀) is also one of T
+    scores: Array  # S(min(T, c₀)|x), in increasing order; large for early events
+    mass: Array  # cumulative sums of the weights 1 / P(C >= min(T, c₀))
 
     @classmethod
     def of(cls, cutoff: float, scores: Array, weights: Array) -> BoundScores:
-        """Scores of the rows whose min(T, c₀) is known; if there are many, some stand for those below them."""
+        """Sort the scores of rows whose min(T, c₀) is known; if there are many, keep a subset."""
         order = np.argsort(scores, kind="stable")
         scores, mass = scores[order], np.cumsum(weights[order])
-        if len(scores) > _KEPT:  # the mass of a score that is left out is counted at the next larger one: never too low
+        if len(scores) > _KEPT:  # the weight of a dropped score counts at the next larger score: conservative
             kept = np.unique(np.searchsorted(mass, np.linspace(0, mass[-1], _KEPT + 1)[1:] * (1 - 1e-12)))
             scores, mass = scores[kept], mass[kept]
         return cls(cutoff, scores, mass)
 
     def thresholds(self, level: float, own_weight: Array) -> Array:
-        """The survival probability at which the bound of a new row lies, given its largest weight; inf for none.
+        """Return the survival probability at which the bound of each new row lies, given its largest weight, or inf.
 
-        The smallest q such that scores up to q have the share ``level`` of all mass, the new row's counted as beyond.
+        It is the smallest q such that scores up to q have a proportion ``level`` of the total weight, including that of
+        the new row.
         """
         total = float(self.mass[-1]) if len(self.mass) else 0.0
         place = np.searchsorted(self.mass, level * (total + own_weight) * (1 - 1e-12))
         return np.append(self.scores, np.inf)[place]
 
     def bound(self, distribution: SurvivalDistribution, level: float, own_weight: Array) -> Array:
-        """L(x) of each subject: the time at which S(t|x) falls to its threshold, c₀ at most."""
+        """Return L(x) of each subject: the time at which S(t|x) decreases to its threshold, at most c₀."""
         found = self.thresholds(level, own_weight)
         with torch.no_grad():
             times = distribution.quantile(own_levels=np.clip(1.0 - found, 0.0, 1.0))
@@ -145,10 +146,10 @@ class BoundScores:
 def score_rows(
     distribution: SurvivalDistribution, outcome: Outcome, rows: Any, censoring: Censoring, cutoff: float
 ) -> BoundScores:
-    r"""Scores of the rows whose min(T, c₀) was seen: events before c₀, and all that were followed up to it.
+    r"""Score the rows whose min(T, c₀) was observed: events before c₀, and rows followed up to c₀.
 
-    Given that it was seen, (x, min(T, c₀)) has the density of the population times P(C >= min(T, c₀) | x); its inverse
-    is the weight that undoes this.
+    In these rows, (x, min(T, c₀)) has the density of the population times P(C >= min(T, c₀) | x), up to a constant. The
+    weights are the inverse of this probability.
     """
     until = np.minimum(outcome.time, cutoff)
     seen = outcome.event | (outcome.time >= cutoff)
@@ -164,9 +165,9 @@ def score_rows(
 
 
 def choose_cutoff(distribution: SurvivalDistribution, outcome: Outcome, rows: Any, censoring: Censoring) -> float:
-    """The cut-off with the largest mean bound at level 0.9 on some rows, which should not be those of the calibration.
+    """Return the cut-off with the largest mean bound at level 0.9, on rows that should not be calibration rows.
 
-    A late one cuts off little, an early one needs weights less far from one.
+    A late cut-off truncates few bounds; an early cut-off has weights closer to one.
     """
     candidates = np.unique(np.quantile(outcome.time, np.linspace(0.1, 0.9, 9)))
     best, chosen = -1.0, float(candidates[0])
@@ -183,7 +184,7 @@ def choose_cutoff(distribution: SurvivalDistribution, outcome: Outcome, rows: An
 
 
 def just_before(curves: SurvivalDistribution, times: Array) -> Array:
-    """P(C >= t) of each subject at its own time, or of one curve for all: the left limit, one at zero."""
+    """Return P(C >= t), the left limit, at each subject's own time; ``curves`` has one curve per subject, or one."""
     before = np.nextafter(times, -1.0).clip(0.0)
     with torch.no_grad():
         found = curves.survival(before)[0] if len(curves) == 1 else curves.survival(own_times=before)

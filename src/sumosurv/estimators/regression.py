@@ -16,7 +16,17 @@ from sumosurv.nonparametric import is_whole, sum_by_subject
 from sumosurv.outcome import Outcome
 from sumosurv.warn import warn_user
 
-__all__ = ["NEWTON_CONSTRAINTS", "Fit", "fit_coefficients", "listed", "make_basis", "maximise", "sandwich"]
+__all__ = [
+    "NEWTON_CONSTRAINTS",
+    "Fit",
+    "Maximum",
+    "fit_coefficients",
+    "is_separated",
+    "listed",
+    "make_basis",
+    "maximise",
+    "sandwich",
+]
 
 Array = npt.NDArray[np.float64]
 Derivatives = tuple[float, Array, Array]  # value, gradient and information (minus the Hessian)
@@ -144,8 +154,7 @@ def fit_coefficients(
     penalty = np.repeat([settings.alpha, 0.0], [k, m])
     objective = _with_firth_penalty(likelihood) if firth else likelihood
     found = maximise(objective, np.append(np.zeros(k), start), penalty, settings.max_iter, settings.tol)
-    free = _free_directions(found, k, flat=settings.alpha == 0)
-    covariance = free.inverse
+    covariance, flat, vectors = _free_directions(found, k, flat=settings.alpha == 0)
     if robust:
         covariance = sandwich(likelihood.score_residuals(found.parameters) @ covariance, outcome)
 
@@ -154,7 +163,7 @@ def fit_coefficients(
     values, size = back @ found.parameters, np.sqrt((back**2).sum(axis=1))
     variances = ((back @ covariance) * back).sum(axis=1)
     variances[basis.kept] += basis.outside
-    infinite = np.sqrt(((back @ free.flat) ** 2).sum(axis=1)) > 1e-6 * np.where(size > 0, size, 1.0)
+    infinite = np.sqrt(((back @ flat) ** 2).sum(axis=1)) > 1e-6 * np.where(size > 0, size, 1.0)
     coef = found.parameters[:k]
     if found.decrement is not None and np.ptp(basis.columns @ coef) > _FAR:  # diverging, past the range of numbers
         infinite[:p] |= np.abs(values[:p]) > 0.05 * size[:p] * np.linalg.norm(coef)
@@ -178,10 +187,10 @@ def fit_coefficients(
     if settings.alpha > 0:
         return fit
     _, gradient, information = found.start
-    moved = free.vectors.T @ coef
+    moved = vectors.T @ coef
     numbers["likelihood_ratio"] = 2.0 * (found.value - found.start[0])
-    numbers["wald"] = float(moved @ _inverse(free.vectors.T @ covariance[:k, :k] @ free.vectors) @ moved)
-    if firth or m:  # with other parameters, the information far from the maximum need not be positive
+    numbers["wald"] = float(moved @ _inverse(vectors.T @ covariance[:k, :k] @ vectors) @ moved)
+    if firth or m:  # the observed information of other parameters makes a poor score test: see ParametricRegression
         return fit
     numbers["score"] = float(gradient @ _inverse(information) @ gradient)
     if robust:
@@ -233,21 +242,12 @@ def _with_firth_penalty(likelihood: Any) -> Callable[[Array], Derivatives]:
     return at
 
 
-@dataclass(frozen=True)
-class _Directions:
-    """Directions of the parameters in which the likelihood has a maximum, and those in which it has none.
+def _free_directions(found: Maximum, k: int, *, flat: bool) -> tuple[Array, Array, Array]:
+    """The inverse information without flat directions, the flat ones (size, j), and the coefficients of the others.
 
-    A direction moves the k coefficients, and the other parameters follow as the likelihood has them. ``inverse`` is the
-    inverse information without flat directions, ``flat`` (size, j) the flat ones, and ``vectors`` (k, k - j) the
-    coefficients of the others.
+    The likelihood has no maximum in a flat direction. A direction moves the k coefficients, and the other parameters
+    follow as the likelihood has them.
     """
-
-    inverse: Array
-    flat: Array
-    vectors: Array
-
-
-def _free_directions(found: Maximum, k: int, *, flat: bool) -> _Directions:
     information = found.information
     others = np.linalg.pinv(information[k:, k:], rcond=1e-14, hermitian=True)
     follow = -others @ information[k:, :k]
@@ -260,7 +260,13 @@ def _free_directions(found: Maximum, k: int, *, flat: bool) -> _Directions:
     nowhere = vectors[:, ~free]
     top = (vectors[:, free] / eigenvalues[free]) @ vectors[:, free].T
     inverse = np.block([[top, top @ follow.T], [follow @ top, others + follow @ top @ follow.T]])
-    return _Directions(inverse, np.vstack([nowhere, follow @ nowhere]), vectors[:, free])
+    return inverse, np.vstack([nowhere, follow @ nowhere]), vectors[:, free]
+
+
+def is_separated(found: Maximum, columns: Array) -> bool:
+    """Whether an unpenalised likelihood of columns (n, k) has no maximum, because they separate the events."""
+    far = found.decrement is not None and np.ptp(columns @ found.parameters) > _FAR
+    return bool(far) or _free_directions(found, columns.shape[1], flat=True)[1].size > 0
 
 
 def _inverse(matrix: Array) -> Array:

@@ -142,7 +142,8 @@ class ModelSummary:
     def _counts(self) -> str:
         dropped = self.fit["rows_dropped"]
         more = f" ({dropped:.0f} more dropped because of missing values)" if dropped else ""
-        return f"{self.fit['rows']:.0f} rows{more}, {self.fit['events']:.0f} events"
+        events = self.fit["events"]
+        return f"{self.fit['rows']:.0f} rows{more}, {events:.0f} event{'' if events == 1 else 's'}"
 
     def _measures(self) -> list[str]:
         """Tests and measures of fit, one per line."""
@@ -204,7 +205,8 @@ def summarise(
     fit["aic"] = np.nan if penalised else twice + 2.0 * df
     fit["bic"] = np.nan if penalised else twice + df * np.log(max(fit["events"], 1.0))
     fit |= {name: numbers.get(name, np.nan) for name in ("concordance", "concordance_standard_error")}
-    known, n_others = [name for name in _TESTS if name in numbers], len(names) - len(sources)
+    known = [name for name in _TESTS if name in numbers]
+    n_others = int((~np.isnan(standard_errors[len(sources) :])).sum())
     tests = _test_table([numbers[name] for name in known], [int(df) - n_others] * len(known), known, "test")
     table = coefficient_table(coef, standard_errors, level, pd.Index(names, name="term"), ratio, inference=inference)
     table.iloc[len(sources) :, 1:4] = np.nan
@@ -384,7 +386,11 @@ def _aligned(table: pd.DataFrame, level: float) -> list[str]:
 
 
 def _shortened(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: max(width - 1, 1)] + "…"
+    """The text with its middle left out: levels and numbers of columns are at the end."""
+    if len(text) <= width:
+        return text
+    end = max(width - 1, 2) // 2
+    return text[: max(width - 1 - end, 1)] + "…" + text[-end:]
 
 
 def _escape_latex(text: str) -> str:

@@ -23,12 +23,12 @@ __all__ = ["PaperSumoNet", "SumoNet"]
 Components = Literal["auto", "networks"] | Sequence[str]
 
 _COMPONENTS = ("network", "small_network", "proportional_hazards", "lognormal")
-_COMPANIONS_UNTIL = 800  # training rows from which network and proportional_hazards do as well as all components
-_MEMBERS, _MEMBERS_OF_MANY, _MANY = 15, 10, 3000  # networks, and training rows from which there are fewer
+_COMPANIONS_UNTIL = 800  # from so many training rows on, network and proportional_hazards do as well as all components
+_MEMBERS, _MEMBERS_OF_MANY, _MANY = 15, 10, 3000  # numbers of networks, and training rows from which there are fewer
 _COMPANION_MEMBERS = 5
 _EPOCHS = 80  # of networks alone
 _DROPOUT, _DROPOUT_OF_MANY, _MANY_FOR_DROPOUT = 0.5, 0.1, 100_000
-_DISK_MEMBERS, _DISK_VISITS = 4, 2e7  # of a fit to rows on disk: networks, and rows that each visits
+_DISK_MEMBERS, _DISK_VISITS = 4, 2e7  # for rows on disk: number of networks, and row visits per network
 _SHARED = ("batch_size", "patience", "validation_fraction", "refit", "device", "n_jobs", "verbose", "numeric_scaling")
 
 
@@ -60,7 +60,7 @@ class _MonotoneNet(NetworkEstimator):
         derivative: Derivative = "forward",
         plain: bool = False,
     ) -> MonotoneNetwork:
-        """The network of `SumoNet`, or the plain one of the paper: no gates, residual or direct paths, and no tail."""
+        """Build the network of `SumoNet`, or the paper's: without gates, residual and direct paths, and tail."""
         features, rich = TimeFeatures.from_state(start["time_features"]), not plain
         mixed = MixedNetwork(
             generators,
@@ -84,7 +84,7 @@ class SumoNet(_MonotoneNet):
 
     with h non-decreasing in t because every weight between t and h is non-negative. The networks are trained on the
     exact log-likelihood, :math:`d \log f(z|x) + (1 - d) \log S(z|x)` for right-censored rows. All networks are trained
-    together as one batched network, each on its own share of the rows, and the prediction is their mixture. Simpler
+    together as one batched network, each on its own subset of the rows, and the prediction is their mixture. Simpler
     components are stacked with the networks, with weights chosen on held-out rows: see Notes.
 
     Parameters
@@ -101,11 +101,11 @@ class SumoNet(_MonotoneNet):
     n_members : int, optional
         Number of networks; each other component has the same number, but at most 5. None: 15; 10 from 3,000 training
         rows on; 4 for rows on disk.
-    covariate_layers, time_layers : sequence of int
+    covariate_layers, time_layers : sequence of int, default (64, 64) and (32, 32)
         Hidden widths of the covariate network, and of the network that reads its output and time.
     dropout : float, optional
         Dropout rate in the covariate network. None: 0.5, or 0.1 from 100,000 training rows on.
-    frequencies : int
+    frequencies : int, default 4
         Number of learned periodic features per numeric column.
     numeric_scaling : {"quantile", "standard"}
         Scale numeric columns to normal scores by their quantiles, or by mean and standard deviation.
@@ -121,7 +121,7 @@ class SumoNet(_MonotoneNet):
         of an event is then the probability of its cell (`sumosurv.outcome.Cells`), in ``fit``, ``score`` and
         `evaluate`. "auto" detects an even grid with at least five events per recorded time on average; None treats all
         times as exact.
-    learning_rate, weight_decay : float
+    learning_rate, weight_decay : float, default 0.02 and 0.1
         Parameters of AdamW; the learning rate decreases to zero along a cosine.
     max_epochs : int, optional
         Largest number of epochs. None:
@@ -134,12 +134,12 @@ class SumoNet(_MonotoneNet):
         ====================== ====================================================================================
     batch_size : int, "auto" or "full"
         Rows per training step. "auto" is the power of two nearest to 4 √rows; "full" takes all rows.
-    patience : int, optional
+    patience : int, optional, default 20
         Stop training a member if its validation likelihood has not improved for more than this many epochs. None trains
         all epochs.
-    validation_fraction : float
-        Share of the rows that each member holds out if ``validation_data`` is not passed to ``fit``; 0 for none.
-    refit : bool
+    validation_fraction : float, default 0.2
+        Fraction of the rows that each member holds out if ``validation_data`` is not passed to ``fit``; 0 for none.
+    refit : bool, default False
         Retrain each member on all rows, including validation rows, for its best number of epochs.
     device : str
         "auto" (CUDA if available), "cpu" or "cuda".
@@ -150,7 +150,7 @@ class SumoNet(_MonotoneNet):
         if torch finds a GPU, and for fits with a checkpoint or a custom encoder.
     random_state : int, RandomState or None
         With a seed, a fit is bitwise reproducible on the same machine.
-    verbose : bool or callable
+    verbose : bool or callable, default False
         True shows a progress bar. A function is called after each epoch with a `sumosurv.training.Epoch`.
 
     Attributes
@@ -185,8 +185,8 @@ class SumoNet(_MonotoneNet):
     at the epoch that is best for all folds together. The weights of the components maximise the likelihood of held-out
     rows under the mixture, with a prior, worth two rows, that favours equal weights. A component with a weight below
     0.01 is dropped. With ``validation_data``, each network stops at its own best epoch, and the weights are chosen on
-    the validation rows. With a single component, each network holds out its own share of the rows and stops at its own
-    best epoch.
+    the validation rows. With a single component, each network holds out its own random rows and stops at its own best
+    epoch.
 
     For a wide table (more than 64 numeric inputs, and more than a quarter as many as rows), the networks use 64
     principal components.
@@ -291,7 +291,7 @@ class SumoNet(_MonotoneNet):
         return {"network": network}
 
     def _minimum_hazard(self, outcome: Outcome) -> float:
-        """The rate of half an event in the whole follow-up if there was none; else zero."""
+        """Return the rate of half an event in the whole follow-up if there were no events; else zero."""
         observed = outcome.weights * (outcome.time - outcome.entries)
         return 0.0 if outcome.had_event.any() or not observed.sum() > 0 else float(0.5 / observed.sum())
 
@@ -303,7 +303,7 @@ class SumoNet(_MonotoneNet):
 
 
 def _enough_epochs(n_rows: int, steps: int, least: int) -> int:
-    """Epochs of so many steps for so many training rows: 0.6 √rows, at most 45, but ``least`` steps in all."""
+    """Return the number of epochs: 0.6 √rows, at most 45, but enough for ``least`` steps, at ``steps`` per epoch."""
     return max(min(45, round(0.6 * math.sqrt(n_rows))), math.ceil(least / steps))
 
 
@@ -313,7 +313,7 @@ class PaperSumoNet(_MonotoneNet):
 
     .. math:: S(t|x) = 1 - σ(h(t, x)), \qquad f(t|x) = -\frac{∂S(t|x)}{∂t},
 
-    with plain tanh layers, and time min-max scaled and not transformed. S(0|x) may be below one and S(∞|x) above zero.
+    with plain tanh layers and min-max scaled time. S(0|x) may be below one and S(∞|x) above zero.
 
     Parameters
     ----------

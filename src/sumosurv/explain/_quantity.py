@@ -139,6 +139,7 @@ class QuantityPredictor:
     quantity: Quantity
     weights: Array  # of the members of the model
     precision: Precision = "double"
+    causes: tuple[int | None, ...] = ()  # if cumulative incidences of several causes are predicted, one after the other
 
     def values(self, X: Any) -> Array:
         """Return the quantity of each row, shape (rows, m)."""
@@ -201,7 +202,11 @@ class QuantityPredictor:
         return limits(by_member, self.weights, level) if len(by_member) > 1 else (None, None)
 
     def _of(self, distribution: SurvivalDistribution) -> Array:
-        return self.quantity.of(distribution.single() if self.precision == "single" else distribution)
+        distribution = distribution.single() if self.precision == "single" else distribution
+        if not self.causes:
+            return self.quantity.of(distribution)
+        incidence = distribution.cumulative_incidence(self.quantity.times)
+        return np.concatenate([incidence[..., k - 1] for k in self.causes if k is not None], axis=1)
 
     def _by_blocks(self, X: Any, function: Callable[[Any], Array]) -> list[Array]:
         size = max(1, min(_ROWS, _CELLS // max(1, len(self.quantity.times))))

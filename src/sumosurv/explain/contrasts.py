@@ -134,7 +134,7 @@ def contrast(
     cause : int, optional
         Competing cause, counted from one: its cumulative incidence and the time lost to it are compared.
     labels : pair of str
-    level : float
+    level : float, default 0.95
 
     Returns
     -------
@@ -200,16 +200,16 @@ def standardised_contrast(
         As in `contrast`.
     y : outcome, optional
         The outcome of the rows of X, required by ``n_bootstrap``.
-    n_bootstrap : int
+    n_bootstrap : int, default 0
         Number of fits to resampled subjects, for limits that account for sampling; use a few hundred. With 0, the
         limits are the spread of the model's members, which is narrower.
-    max_rows : int or None
+    max_rows : int or None, default 2000
         Largest number of rows to average over; a larger table is sampled at random. None for all rows.
     sample_weight : array of shape (rows,), optional
         Number of rows that each row represents, in means and fits.
     groups : array of shape (rows,), optional
         The subject that each row belongs to: subjects are resampled with all of their rows.
-    random_state : seed or numpy.random.Generator
+    random_state : seed or numpy.random.Generator, default 0
 
     Returns
     -------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Literal
 
@@ -96,14 +96,14 @@ def partial_dependence(
     *,
     quantity: QuantityName | None = None,
     times: Any = None,
-    cause: int | None = None,
+    cause: int | Sequence[int] | None = None,
     values: Any = None,
     n_values: int | None = None,
     max_rows: int | None = 500,
     level: float = 0.95,
     sample_weight: Any = None,
     random_state: Any = 0,
-) -> Effect:
+) -> Any:
     r"""Mean prediction with a column set to given values in all rows, and the curve of each row (ICE).
 
     .. math:: \frac{1}{n} \sum_i S(t \mid x_j = v, \; \text{all other columns of row } i).
@@ -125,24 +125,25 @@ def partial_dependence(
     times : float or array of shape (m,), optional
         Times of the curve, or horizons of restricted means. The default is 50 equal steps up to the last training time
         for a curve, and the last training time for a restricted mean.
-    cause : int, optional
-        Competing cause, counted from one.
+    cause : int or sequence of int, optional
+        Competing cause, counted from one; several causes for their cumulative incidences from the same predictions.
     values : array, or pair of arrays, optional
         Values of the columns. The default is all levels of a category, and for a number all values if there are at most
         ``n_values`` of them, otherwise quantiles from 2.5 to 97.5 %.
     n_values : int, optional
         Number of quantiles; 20 for one column and 10 for each of two by default.
-    max_rows : int or None
+    max_rows : int or None, default 500
         Largest number of rows; a larger table is sampled at random. None for all rows.
-    level : float
+    level : float, default 0.95
         Share of the ensemble members between ``low`` and ``high``.
     sample_weight : array of shape (rows,), optional
         Number of rows that each row represents.
-    random_state : seed or numpy.random.Generator
+    random_state : seed or numpy.random.Generator, default 0
 
     Returns
     -------
     Effect
+        A list of them, one per cause, for several causes.
 
     Examples
     --------
@@ -156,7 +157,12 @@ def partial_dependence(
     """
     level = check_level(level)
     rows, weight = drawn_rows(Rows(X), sample_weight, max_rows, random_state)
-    predictor = quantity_predictor(model, rows, quantity, times, cause)
+    several = isinstance(cause, Sequence)
+    causes: Sequence[int | None] = cause if isinstance(cause, Sequence) else [cause]
+    predictor = quantity_predictor(model, rows, quantity, times, causes[0])
+    predictor = replace(predictor, causes=tuple(causes) if several else ())
+    if several and predictor.quantity.name != "cumulative_incidence":
+        raise ValueError(f"Several causes are possible for cumulative_incidence alone; got {quantity!r}.")
     pair = isinstance(columns, (tuple, list))
     places = [rows.place(column) for column in (columns if pair else [columns])]
     if not 1 <= len(places) <= 2 or len(set(places)) < len(places):
@@ -174,8 +180,13 @@ def partial_dependence(
     share = np.tile(np.ones(n) / n if weight is None else weight / weight.sum(), count)
     mean, by_member, single = predictor.averages(rows, chosen, new, group, share, keep=len(places) == 1)
     mean, by_member = mean.reshape(*shape, -1), by_member.reshape(len(by_member), *shape, -1)
-    individual = None if single is None else single.reshape(count, n, -1).swapaxes(0, 1)
-    return _effect("partial dependence", predictor, rows, places, grids, mean, by_member, level, individual)
+    individual = np.empty(0) if single is None else single.reshape(count, n, -1).swapaxes(0, 1)
+    found, m = [], mean.shape[-1] // len(causes)
+    for k, one in enumerate(causes):
+        part, own = slice(k * m, k * m + m), replace(predictor, quantity=replace(predictor.quantity, cause=one))
+        parts, curves = (mean[..., part], by_member[..., part]), None if single is None else individual[..., part]
+        found.append(_effect("partial dependence", own, rows, places, grids, parts, level, curves))
+    return found if several else found[0]
 
 
 def _effect(
@@ -184,12 +195,12 @@ def _effect(
     rows: Rows,
     places: Sequence[int],
     grids: Sequence[pd.Series],
-    mean: Array,
-    by_member: Array,
+    values: tuple[Array, Array],
     level: float,
     individual: Array | None = None,
 ) -> Effect:
-    """Make the result for some columns from values of shape (g, m) or (g, h, m)."""
+    """Make the result for some columns from values of shape (g, m) or (g, h, m), and those of each member."""
+    mean, by_member = values
     observed = pd.concat([rows.column(place) for place in places], axis=1).dropna()
     return Effect(
         method,
@@ -245,9 +256,9 @@ def accumulated_local_effects(
         As in `partial_dependence`.
     column : column
         By name; in arrays by position. Rows in which it is missing are left out.
-    n_intervals : int
+    n_intervals : int, default 20
         Number of intervals of a numeric column; fewer if values repeat.
-    max_rows : int or None
+    max_rows : int or None, default 2000
         Largest number of rows; a larger table is sampled at random. None for all rows.
 
     Returns
@@ -281,8 +292,8 @@ def accumulated_local_effects(
     own = np.ones(len(rows)) if weight is None else weight
     category = rows.kind(place) == "category"
     steps = _level_steps(rows, place, own) if category else _number_steps(rows, place, own, n_intervals)
-    values, by_member = _accumulated(predictor, rows, place, steps, own)
-    return _effect("accumulated local effects", predictor, rows, [place], [steps.grid], values, by_member, level)
+    values = _accumulated(predictor, rows, place, steps, own)
+    return _effect("accumulated local effects", predictor, rows, [place], [steps.grid], values, level)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,14 @@ import torch
 from sumosurv.confidence import check_level, check_resamples, resampled_limits
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.explain._quantity import Array, explanation
-from sumosurv.explain._rows import Rows
+from sumosurv.explain._rows import Places, Rows
 from sumosurv.models import cells_of, predict_distribution
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.scores import Bootstrap
-from sumosurv.scores.blocks import HeldRows
-from sumosurv.scores.evaluation import score_held
+from sumosurv.scores.evaluation import score_tables
 from sumosurv.scores.score import Request, find_score
+
+_TOGETHER = 1 << 13  # rows of shuffled tables predicted at once
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -95,11 +97,11 @@ def permutation_importance(
         Competing cause, for scores that support it; all causes by default.
     columns : sequence of columns, or mapping of names to columns, optional
         Columns to shuffle; columns under one name are shuffled together. All columns by default.
-    n_repeats : int
+    n_repeats : int, default 10
         Number of shuffles per column.
-    n_bootstrap : int
+    n_bootstrap : int, default 200
         Resamples of the subjects for the intervals; 0 for none.
-    level : float
+    level : float, default 0.95
         Share of the resamples between ``low`` and ``high``. Each resample draws subjects and shuffles with replacement:
         the intervals account for the sampling of rows and shuffles, not for the variability of the fit.
     censoring : SurvivalDistribution, optional
@@ -108,7 +110,7 @@ def permutation_importance(
         Number of rows that each row represents.
     groups : array of shape (rows,), optional
         The subject that each row belongs to: subjects are resampled with all of their rows.
-    random_state : seed or numpy.random.Generator
+    random_state : seed or numpy.random.Generator, default 0
 
     Returns
     -------
@@ -141,25 +143,30 @@ def permutation_importance(
     measures = list(_measures(model, whole, outcome, scores, times, cause, censoring))
     bootstrap = Bootstrap(outcome, n_bootstrap, rng)
 
-    def judge(distribution: SurvivalDistribution) -> tuple[Array, Array, list[float]]:
-        """Return one value per score, more is better, (s,), those of the resamples, (s, r), and the scores."""
-        requests = {place: request for place, (request, _) in enumerate(measures)}
-        found = list(score_held(HeldRows({"": distribution}, outcome), requests, bootstrap).values())
-        gains = [request.score.gain for request, _ in measures]
-        values = np.array([gain(estimate.value) for gain, estimate in zip(gains, found)])
-        draws = np.stack([gain(estimate.draws) for gain, estimate in zip(gains, found)])
-        return values, draws, [estimate.value for estimate in found]
-
-    full, full_draws, as_they_are = judge(whole)
+    requests = [request for request, _ in measures]
+    (full,) = score_tables(whole, outcome, requests, bootstrap)
+    as_they_are = [estimate.value for estimate in full]
     _check_finite(measures, as_they_are)
+    chosen = []  # for each column, the shuffles that each resample draws
+
+    def shuffles() -> Iterator[Places]:
+        for places in players.values():
+            yield from (_shuffled(rows, places, rng) for _ in range(n_repeats))
+            chosen.append(rng.integers(n_repeats, size=(n_bootstrap, n_repeats)))
+
+    pending, lost = shuffles(), list[Any]()
+    while cells := list(islice(pending, max(1, _TOGETHER // len(rows)))):
+        distribution = predict_distribution(model, rows.mixed(np.concatenate(cells)))
+        lost += score_tables(distribution, outcome, requests, bootstrap)
+    gains = [request.score.gain for request in requests]
     found = []
-    for places in players.values():
-        lost = [judge(predict_distribution(model, _shuffled(rows, places, rng))) for _ in range(n_repeats)]
-        values = np.stack([full - one for one, _, _ in lost])  # (repeats, scores)
-        draws = np.stack([full_draws - one for _, one, _ in lost])  # (repeats, scores, resamples)
-        chosen = rng.integers(n_repeats, size=(n_bootstrap, n_repeats))
-        again = [draws[own, :, b].mean(axis=0) for b, own in enumerate(chosen)]
-        found.append((values.mean(axis=0), np.stack(again) if again else None))
+    for k, drawn in enumerate(chosen):
+        repeats = lost[k * n_repeats : (k + 1) * n_repeats]
+        values = [[gain(a.value) - gain(b.value) for gain, a, b in zip(gains, full, own)] for own in repeats]
+        draws = [[gain(a.draws) - gain(b.draws) for gain, a, b in zip(gains, full, own)] for own in repeats]
+        by_draw = np.array(draws)  # (repeats, scores, resamples)
+        again = [by_draw[own, :, b].mean(axis=0) for b, own in enumerate(drawn)]
+        found.append((np.mean(values, axis=0), np.stack(again) if again else None))
     lines = [(request.score.name, request.cause, at, value) for (request, at), value in zip(measures, as_they_are)]
     before = pd.DataFrame(lines, columns=["score", "cause", "time", "value"])
     return Importance(_table(list(players), measures, found, level), before, n_repeats, level)
@@ -213,12 +220,12 @@ def _check_finite(measures: Sequence[Measure], full: Sequence[float]) -> None:
             )
 
 
-def _shuffled(rows: Rows, places: Sequence[int], rng: np.random.Generator) -> Any:
-    """Return the table with some columns shuffled, all in the same order."""
+def _shuffled(rows: Rows, places: Sequence[int], rng: np.random.Generator) -> Places:
+    """Return the row that each cell comes from when some columns are shuffled, all in the same order."""
     n = len(rows)
     cells = np.repeat(np.arange(n)[:, None], rows.n_columns, axis=1)
     cells[:, list(places)] = rng.permutation(n)[:, None]
-    return rows.mixed(cells)
+    return cells
 
 
 def _table(

@@ -143,10 +143,10 @@ def survshap(
     n_permutations : int, optional
         Number of orders drawn for each subject, rounded up to a multiple of the number of background rows, so that each
         is used equally often. The default is one order per background row.
-    n_background : int
+    n_background : int, default 32
     precision : {"single", "double"}
         Precision of the predictions. The error of single precision, about 1e-6, is far below the sampling error.
-    random_state : seed or numpy.random.Generator
+    random_state : seed or numpy.random.Generator, default 0
 
     Returns
     -------

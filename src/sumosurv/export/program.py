@@ -29,14 +29,8 @@ class SurvivalProgram(nn.Module):
     """A fitted estimator with its preprocessing, which evaluates the predicted distribution.
 
     ``forward(numbers, codes, times)`` returns survival (n, m), density (n, m), risk (n,) and, with competing risks,
-    cumulative incidences (n, m, causes). Models of images or sequences have ``forward(array, times)``.
-
-    Parameters
-    ----------
-    model : SurvivalEstimator
-        Fitted model that `check_exportable` accepts.
-    precision : {"double", "single"}
-        Precision of the networks. Columns, mixtures and the time scale are always in double precision.
+    cumulative incidences (n, m, causes). Models of images or sequences have ``forward(array, times)``. ``precision`` is
+    that of the networks; columns, mixtures and the time scale are always in double precision.
     """
 
     risk_times: Tensor

@@ -1,1 +1,1 @@
-"""How networks are fitted: read, learn, build, train, assemble. Estimators, searches and streamed fits share it."""
+"""The steps of fitting networks: read, learn, build, train, assemble; shared by estimators, searches and streaming."""

@@ -1,4 +1,4 @@
-"""The walk of a fit: learn from the rows, build the networks, train them, and stack the components."""
+"""The steps of a fit: learn from the rows, build the networks, train them, and stack the components."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from sumosurv.training.loop import History, Schedule, held_out_terms, train
 from sumosurv.training.processes import find_device, threads
 from sumosurv.warn import warn_user
 
-_PRIOR_ROWS = 2.0  # rows' worth of belief that all components are equally good
+_PRIOR_ROWS = 2.0  # weight, in rows, of the prior that all components are equally good
 _ITERATIONS, _CONVERGED = 5000, 1e-7
-_LEAST_WEIGHT = 0.01  # a component below it is left out of the mixture
+_LEAST_WEIGHT = 0.01  # components with a smaller weight are dropped
 
 Array = npt.NDArray[np.float64]
 Split = tuple[RowNumbers, RowNumbers | None]
@@ -34,10 +34,10 @@ Split = tuple[RowNumbers, RowNumbers | None]
 class TrainedComponent:
     """The networks of one component after training."""
 
-    population: FittedPopulation  # of the members that could be trained
-    history: History  # of all members, in the user's unit of time
-    failed: npt.NDArray[np.bool_]  # the members that could not be trained
-    has_validation: bool  # whether the members held out rows
+    population: FittedPopulation  # the members that were trained successfully
+    history: History  # of all members, in the user's time unit
+    failed: npt.NDArray[np.bool_]  # members whose training failed
+    has_validation: bool  # whether the members have validation rows
     interrupted: bool  # whether Ctrl-C ended the training early
     # the log-likelihood of each row under the equal mixture of the members that held it out; NaN if none did
     held_out: Array | None = None
@@ -45,31 +45,31 @@ class TrainedComponent:
 
 @dataclass(frozen=True)
 class FitPlan:
-    """How the networks of one method are fitted; each step is a function of its arguments and of the plan."""
+    """The steps that fit the networks of one method; each is a function of its arguments and the plan."""
 
-    method: NetworkMethod  # with every rule resolved: see `NetworkMethod._resolved`
+    method: NetworkMethod  # with None replaced by defaults: see `NetworkMethod._resolved`
     name: str = ""  # of the component
-    checkpoints: Checkpoints | None = None  # where the state of training is kept
+    checkpoints: Checkpoints | None = None  # where the state of training is stored
     workers: Workers = ALONE  # the processes that train together
 
     def learn(self, rows: PreparedRows) -> Learned:
-        """Learn from the rows what the networks need before training."""
-        outcome, unit = rows.training.on_clock(rows.learned.time_origin), rows.learned.time_unit
+        """Learn the start values of the networks from the training outcome."""
+        outcome, unit = rows.training.on_time_scale(rows.learned.time_origin), rows.learned.time_unit
         learn = self.method._learn_start if outcome.cause is None else self.method._learn_causes
         return replace(rows.learned, start=learn(outcome, unit))
 
     def build(
         self, learned: Learned, seeds: npt.NDArray[np.int64], dropout: Sequence[float] | None = None
     ) -> PopulationNetwork:
-        """A population with one member per seed; the same for a fit, a trial of a search and a model file.
+        """Build a population with one member per seed; fits, trials of a search and model files all use this method.
 
-        ``dropout`` has one rate per member; by default all have that of the plan.
+        ``dropout`` has one rate per member; by default, all members have the rate of the plan.
         """
         method, columns = self.method, learned.preprocessor
         generators = [torch.Generator().manual_seed(int(seed)) for seed in seeds]
         encoder: Encoder
         if method.encoder is not None:
-            own, said = [int(seed) for seed in seeds], columns.inputs_in_words()
+            own, said = [int(seed) for seed in seeds], columns.inputs_description()
             encoder = ModuleEncoder(method.encoder, own, learned.example(), said)
         elif columns.row_shape is not None:
             raise ValueError("Arrays with more than two dimensions require an encoder=.")
@@ -89,11 +89,11 @@ class FitPlan:
         return build(learned.start, encoder, generators)
 
     def member(self, seed: int, train: RowNumbers, valid: RowNumbers | None, stop_after: int | None = None) -> Member:
-        """One network with these settings, on some of the rows."""
+        """Return a member with the settings of the plan and these rows."""
         return Member(seed, train, valid, float(self.method.learning_rate), float(self.method.weight_decay), stop_after)
 
     def schedule(self, n_rows: int) -> Schedule:
-        """How a population with these settings trains on so many rows."""
+        """Return the training schedule for a number of rows."""
         size = batch_rows(self.method.batch_size, n_rows)
         n_jobs = None if self.method.n_jobs is None else effective_n_jobs(self.method.n_jobs)
         return Schedule(self.method.max_epochs, size, self.method.patience, n_jobs=n_jobs)
@@ -101,10 +101,10 @@ class FitPlan:
     def train(
         self, learned: Learned, rows: PreparedRows, members: Sequence[Member]
     ) -> tuple[PopulationNetwork, History]:
-        """Build and train a population, one network for each member."""
+        """Build and train a population with one network per member."""
         device, verbose = find_device(self.method.device), self.method.verbose
         network = self.build(learned, np.array([member.seed for member in members])).to(device)
-        # from mean log-likelihoods in scaled time to the user's unit, member by member
+        # converts each member's mean log-likelihoods from scaled time to the user's time unit
         unit = rows.log_unit if network.terms_are_likelihoods else 0.0
         held_out = [m.valid_rows for m in members if m.valid_rows is not None]
         shift = (
@@ -124,7 +124,7 @@ class FitPlan:
         return network, train(network, rows.table.to(device), members, schedule, batches)
 
     def fit(self, rows: PreparedRows, members: Sequence[Member], *, score_held_out: bool = False) -> TrainedComponent:
-        """Learn, train, train again on all rows if ``refit`` asks for it, and make a fitted population."""
+        """Learn, build and train a population; if ``refit`` is set, train it again on all rows."""
         learned = self.learn(rows)
         network, history = self.train(learned, rows, members)
         held_out = _held_out_likelihood(network, rows, members, history.failed) if score_held_out else None
@@ -142,7 +142,7 @@ class FitPlan:
     def _train_on_all_rows(
         self, learned: Learned, rows: PreparedRows, members: Sequence[Member], history: History
     ) -> tuple[PopulationNetwork, npt.NDArray[np.bool_]] | None:
-        """Train again, each member for its best number of epochs; None if Ctrl-C ended it."""
+        """Train on all rows, each member for its best number of epochs; return None if Ctrl-C ended the training."""
         every = np.arange(len(rows.outcome))
         again = [
             replace(member, train_rows=every, valid_rows=None, stop_after=int(epoch))
@@ -158,7 +158,7 @@ class FitPlan:
 def _held_out_likelihood(
     network: PopulationNetwork, rows: PreparedRows, members: Sequence[Member], failed: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.float64]:
-    """The log of the mean likelihood of each row over the members that held it out, in the user's unit of time."""
+    """Return the log of each row's mean likelihood over the members that held it out, in the user's time unit."""
     log_sum, count = np.full(len(rows.outcome), -np.inf), np.zeros(len(rows.outcome))
     held_out = [member.valid_rows for member in members if member.valid_rows is not None]
     if not held_out:
@@ -183,11 +183,11 @@ class FittedComponents:
 
     stack: FittedStack
     trained: Sequence[TrainedComponent]
-    weights: Array  # of all trained components; zero for those that are left out
+    weights: Array  # of all trained components; zero for dropped components
     interrupted: bool
 
     def components(self) -> pd.DataFrame:
-        """Each component: its weight, the number of its members, and its held-out likelihood."""
+        """Return a table of the components: weight, number of members, held-out likelihood."""
         rows = [
             {
                 "component": part.population.name,
@@ -200,7 +200,7 @@ class FittedComponents:
         return pd.DataFrame(rows)
 
     def members(self) -> pd.DataFrame:
-        """Each network: its component and weight, its size, its best epoch, and its held-out likelihood."""
+        """Return a table of the networks: component, weight, number of parameters, best epoch, held-out likelihood."""
         parts = [
             pd.DataFrame(
                 {
@@ -216,7 +216,7 @@ class FittedComponents:
         return pd.concat(parts, ignore_index=True)
 
     def history(self) -> pd.DataFrame:
-        """Each epoch of each network: its log-likelihoods."""
+        """Return a table of the log-likelihoods of each network in each epoch."""
         parts, first = [], 0
         for part in self.trained:
             own = part.history.frame()
@@ -226,7 +226,7 @@ class FittedComponents:
 
 
 def _held_out_means(part: TrainedComponent) -> Array:
-    """Mean held-out log-likelihood: of each member by itself, or of the component if rows were stacked by it."""
+    """Mean held-out log-likelihood of each member; of the whole component if components were stacked."""
     if part.held_out is None:
         return part.history.best_valid if part.has_validation else np.full(len(part.failed), np.nan)
     known = part.held_out[np.isfinite(part.held_out)]
@@ -239,16 +239,15 @@ def fit_components(
     rows: PreparedRows,
     random: np.random.RandomState,
     *,
-    own_validation: bool,
+    has_validation_data: bool,
 ) -> FittedComponents:
     """Train one population per component on the same rows and stack them.
 
-    A single component trains as it would in any method: each network holds out its own share of the rows and stops by
-    itself. The networks of several components hold out the folds of one cross-validation, the same for all components,
-    and all networks of a component stop at the epoch that is best for all folds together.
+    With a single component, each network holds out its own random rows and stops by itself. The networks of several
+    components hold out the folds of a cross-validation, the same for all components, and all networks of a component
+    stop at the epoch that is best for all folds together.
 
-    With ``own_validation`` the validation rows that the user gave take the place of held-out rows. Seeds are drawn from
-    ``random``.
+    With ``has_validation_data``, the user's validation rows replace held-out rows. Seeds are drawn from ``random``.
 
     Raises
     ------
@@ -258,7 +257,7 @@ def fit_components(
     several = len(plans) > 1
     largest = max(plan.method.n_members for plan in plans)
     splits: list[Split] = []
-    if own_validation:
+    if has_validation_data:
         splits = [rows.own_rows()] * largest
     elif several:
         splits = _folds(rows, plans[0].method.validation_fraction, largest, random)
@@ -269,7 +268,7 @@ def fit_components(
         seeds = random.randint(0, 2**31 - 1, size=plan.method.n_members)
         own = splits or [split_rows(rows.outcome, int(s), plan.method.validation_fraction) for s in seeds]
         members = [plan.member(int(seed), *split) for seed, split in zip(seeds, own)]
-        if several and not own_validation:
+        if several and not has_validation_data:
             members = [replace(member, stops_together=True) for member in members]
         try:
             trained.append(plan.fit(rows, members, score_held_out=several))
@@ -294,7 +293,7 @@ def fit_components(
 def stack_components(
     model: NetworkMethod, trained: Sequence[TrainedComponent], rows: PreparedRows, *, interrupted: bool
 ) -> FittedComponents:
-    """The weighted stack of trained components, without those whose weight is negligible."""
+    """Return the weighted stack of trained components, without components of negligible weight."""
     weights = np.ones(1)
     if len(trained) > 1:
         held_out = [part.held_out for part in trained if part.held_out is not None]
@@ -309,7 +308,7 @@ def stack_components(
 
 
 def _folds(rows: PreparedRows, fraction: float, count: int, random: np.random.RandomState) -> list[Split]:
-    """Rows of so many members: the folds of one cross-validation after the other."""
+    """Return the splits of ``count`` members: the folds of as many cross-validations as are needed."""
     if fraction == 0:
         return [(np.arange(len(rows.outcome)), None)] * count
     n_folds = min(max(2, round(1 / fraction)), len(rows.outcome.subject_event))
@@ -318,11 +317,11 @@ def _folds(rows: PreparedRows, fraction: float, count: int, random: np.random.Ra
 
 
 def stacking_weights(log_likelihood: Array, weight: Array | None = None) -> Array:
-    r"""The mixture weights under which held-out rows are most likely (stacking), by EM.
+    r"""Stacking: return the mixture weights that maximise the likelihood of held-out rows, by EM.
 
     .. math:: \max_w \; \sum_i \log \sum_k w_k e^{\ell_{ik}} + \frac{2}{K} \sum_k \log w_k,
 
-    a prior worth two rows that all components are equally good.
+    with a prior, worth two rows, that all components are equally good.
 
     Parameters
     ----------

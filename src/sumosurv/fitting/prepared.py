@@ -1,4 +1,4 @@
-"""From rows to tensors: what a fit learns of its rows before there is a network, as plain values."""
+"""Rows as tensors, and the values that a fit learns from its rows before it builds networks."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ _FEATURES = {
     "weights": "sample weights",
 }
 
-_TIME_KNOTS, _EVENTS_PER_KNOT = 10, 8  # of the marginal feature of time
-_CLOSEST = 1e-2  # least distance of two knots in log time
-_SHORTEST = 1e-4  # interval, in scaled time, whose probability single precision resolves
+_TIME_KNOTS, _EVENTS_PER_KNOT = 10, 8  # of the marginal time feature
+_CLOSEST = 1e-2  # smallest distance between two knots in log time
+_SHORTEST = 1e-4  # shortest interval, in scaled time, whose probability single precision resolves
 
 
 @dataclass(frozen=True)
@@ -52,28 +52,29 @@ class RowOptions:
 
 @dataclass(frozen=True)
 class Learned:
-    """What was learned of the rows. Together with a method's settings it determines the network."""
+    """Values learned from the rows. Together with a method's settings, they determine the network."""
 
     preprocessor: Preprocessor  # columns, levels, scales
-    time_origin: float  # origin and length of the networks' time scale, in the user's unit
+    time_origin: float  # origin and unit of scaled time, in the user's time unit
     time_unit: float
-    # what the method learned from the outcome of the training rows, as plain values that JSON can hold
+    # values that the method learned from the training outcome, as JSON values
     start: Mapping[str, Any]
-    cells: Cells | None = None  # that recorded times stand for, in the user's unit; None if times are exact
+    cells: Cells | None = None  # of rounded times, in the user's time unit; None if times are exact
 
     def with_start(self, start: Any) -> Learned:
-        """The same rows for another method."""
+        """Return a copy with the start values of a method."""
         if not isinstance(start, dict):
             raise TypeError("the start values are not a mapping")
         return replace(self, start=start)
 
     def observe(self, outcome: Outcome, mean_weight: float | None) -> Outcome:
-        """The outcome of some rows on the networks' time scale, as single precision can learn from it.
+        """Return an outcome in scaled time, prepared for training in single precision.
 
         Weights are divided by their mean over the training rows. The two ends of a very short interval have nearly the
-        same survival probability: such an event is taken at the middle of its interval, and its term is a density.
+        same survival probability; an event in such an interval is moved to its midpoint, and its term is a density.
         """
-        made = (outcome if self.cells is None else self.cells.of(outcome)).on_clock(self.time_origin, self.time_unit)
+        observed = outcome if self.cells is None else self.cells.of(outcome)
+        made = observed.on_time_scale(self.time_origin, self.time_unit)
         if made.weight is not None:
             assert mean_weight is not None
             made = replace(made, weight=made.weight / mean_weight)
@@ -84,7 +85,7 @@ class Learned:
         return replace(made, event=made.event | short, time=time, upper=np.where(short, time, made.upper))
 
     def example(self) -> torch.Tensor:
-        """Two rows of zeros as an encoder reads them."""
+        """Return two rows of zeros in the shape of an encoder's input."""
         shape = self.preprocessor.row_shape or (self.preprocessor.n_numeric,)
         return torch.zeros(2, *shape)
 
@@ -98,7 +99,7 @@ class Learned:
         }
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Return what is too large for JSON: the principal components of a wide table."""
+        """Return the values that are too large for JSON: the principal components of a wide table."""
         projection = self.preprocessor.projection
         return {} if projection is None else {"projection": torch.from_numpy(projection)}
 
@@ -116,7 +117,7 @@ class Learned:
 
 @dataclass(frozen=True)
 class PreparedRows:
-    """The rows of one fit as networks read them: training rows first, then those of ``validation_data``."""
+    """The rows of one fit as tensors: training rows first, then those of ``validation_data``."""
 
     learned: Learned  # without start values, which depend on the method
     table: Table
@@ -125,7 +126,7 @@ class PreparedRows:
 
     @property
     def log_unit(self) -> float:
-        """Difference of an event's log-likelihood between the networks' time scale and the user's."""
+        """Log-likelihood of an event in scaled time minus that in the user's time unit."""
         cells = self.learned.cells
         return math.log(self.learned.time_unit if cells is None else cells.width)
 
@@ -135,19 +136,19 @@ class PreparedRows:
         return self.outcome[: self.n_train]
 
     def n_training(self, members: Sequence[Member]) -> int:
-        """The number of training rows of a member."""
+        """Return the number of training rows of a member."""
         return len(members[0].train_rows)
 
     def event_shares(self, members: Sequence[Member]) -> npt.NDArray[np.float64]:
-        """For each member, the share of training rows whose likelihood is a density."""
+        """Return, for each member, the proportion of training rows whose likelihood is a density."""
         return np.array([event_share(self.outcome[member.train_rows]) for member in members])
 
     def batches(self, members: Sequence[Member], batch_size: int, device: torch.device) -> Batches | None:
-        """The source of training batches; None if they come from the table."""
+        """Return the source of training batches; None to draw batches from the table."""
         return None
 
     def own_rows(self) -> tuple[RowNumbers, RowNumbers | None]:
-        """The training rows, and those of ``validation_data`` if there are any."""
+        """Return the training rows, and the rows of ``validation_data`` if there are any."""
         every = np.arange(len(self.outcome))
         return every[: self.n_train], every[self.n_train :] if self.n_train < len(every) else None
 
@@ -155,7 +156,7 @@ class PreparedRows:
 def read_rows(
     options: RowOptions, rows: tuple[Any, Outcome], validation_rows: tuple[Any, Outcome] | None
 ) -> PreparedRows:
-    """Learn from checked training rows how to read a table, and read them and the validation rows."""
+    """Fit the preprocessor and the time scale to checked training rows, and convert training and validation rows."""
     X, outcome = rows
     n = len(outcome)
     preprocessor = Preprocessor(
@@ -178,7 +179,7 @@ def read_rows(
 def learn_time_scale(
     options: RowOptions, preprocessor: Preprocessor, training: Outcome, parts: Sequence[Outcome]
 ) -> Learned:
-    """The cells of recorded times, and the networks' time scale: its origin is zero, or the first time.
+    """Learn the cells of rounded times and the time scale of the networks, whose origin is zero or the first time.
 
     ``parts`` are all rows, validation rows included. If times have cells, the first time is the start of its cell.
     """
@@ -186,11 +187,11 @@ def learn_time_scale(
     cells = _find_cells(training, options.resolution, min(map(_first_time, parts)) if late else 0.0)
     in_cells = [part if cells is None else cells.of(part) for part in (training, *parts)]
     origin = min(map(_first_time, in_cells[1:])) if late else 0.0
-    return Learned(preprocessor, origin, time_unit(in_cells[0].on_clock(origin)), {}, cells)
+    return Learned(preprocessor, origin, time_unit(in_cells[0].on_time_scale(origin)), {}, cells)
 
 
 def _find_cells(training: Outcome, resolution: Resolution, origin: float) -> Cells | None:
-    """The cells of recorded times, of a given width or detected; None if they are too narrow to matter."""
+    """Return the cells of rounded times, of a given or detected width; None if they are too narrow to matter."""
     if resolution is None or not training.event.any():
         return None
     cells = Cells.found(training) if resolution == "auto" else Cells.of_width(training, float(resolution))
@@ -204,7 +205,7 @@ def _first_time(outcome: Outcome) -> float:
 
 
 def event_share(outcome: Outcome) -> float:
-    """The share of rows whose likelihood is a density."""
+    """Return the proportion of rows whose likelihood is a density."""
     return float(outcome.event.mean() if outcome.weight is None else np.average(outcome.event, weights=outcome.weight))
 
 
@@ -212,7 +213,7 @@ def event_share(outcome: Outcome) -> float:
 
 
 def time_unit(outcome: Outcome) -> float:
-    """The largest training time, which becomes 1 in scaled time (1 if all times are zero).
+    """Return the largest training time, which becomes 1 in scaled time; 1 if all times are zero.
 
     In scaled time t' = t / unit, the density is f(t) = f'(t') / unit.
     """
@@ -220,12 +221,11 @@ def time_unit(outcome: Outcome) -> float:
 
 
 def time_features(kind: TimeFeatureKind, y: Outcome, unit: float) -> TimeFeatures:
-    """Time features fitted to the outcome of the training rows; see `TimeFeatures`.
+    """Fit time features to the outcome of the training rows; see `TimeFeatures`.
 
-    "marginal" has one knot for every eight events, ten at most. It needs two distinct event times; with fewer it falls
-    back to "log".
+    "marginal" has one knot per eight events, at most ten. It needs two distinct event times; with fewer, "log" is used.
     """
-    y = y.on_clock(unit=unit)
+    y = y.on_time_scale(unit=unit)
     if kind == "linear":
         low, high = float(y.time.min()), y.last_time
         return TimeFeatures("linear", torch.tensor([[[low], [high - low if high > low else 1.0]]]))
@@ -249,7 +249,7 @@ def time_features(kind: TimeFeatureKind, y: Outcome, unit: float) -> TimeFeature
     return TimeFeatures("marginal", torch.from_numpy(np.stack([x, odds, np.maximum(slopes, 1e-3)]))[None])
 
 
-# ------------------------------------------------------------------ checks of what users pass to fit
+# ------------------------------------------------------------------ checks of arguments of fit
 
 
 def check_validation_data(given: Any) -> None:
@@ -259,7 +259,7 @@ def check_validation_data(given: Any) -> None:
     fits = isinstance(given, (tuple, list)) and len(given) in (2, 3)
     if fits and len(given) == 3 and not isinstance(given[1], Outcome):
         y = np.asarray(given[1])
-        fits = y.ndim != 1 or y.dtype.names is not None  # a plain array of times is followed by events, not by weights
+        fits = y.ndim != 1 or y.dtype.names is not None  # plain times: the third item would be events
     if not fits:
         size = f" of length {len(given)}" if hasattr(given, "__len__") else ""
         raise ValueError(

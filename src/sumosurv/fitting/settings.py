@@ -1,4 +1,4 @@
-"""Settings: the values that parameters may have, and the settings and hooks that all network methods share."""
+"""The allowed values of parameters, and the settings and hooks of all network methods."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from sumosurv.outcome import Outcome
 from sumosurv.preprocessing import NumericScaling
 from sumosurv.training import Epoch
 
-Generators = Sequence[torch.Generator]  # of the members, by their seeds
-Start = Mapping[str, Any]  # what a network must know of the training outcome, as plain values that JSON can hold
+Generators = Sequence[torch.Generator]  # one per member
+Start = Mapping[str, Any]  # start values of a network, learned from the training outcome, as JSON values
 
-_PRINCIPAL_COMPONENTS = 64  # inputs of networks for a wide table
+_PRINCIPAL_COMPONENTS = 64  # network inputs for a wide table
 
 
 # ------------------------------------------------------------------ allowed values, one declaration per parameter
@@ -34,16 +34,16 @@ _PRINCIPAL_COMPONENTS = 64  # inputs of networks for a wide table
 
 @dataclass(frozen=True)
 class Allowed:
-    """Values that a parameter may have, in words and as a function; alternatives are joined by ``|``."""
+    """The allowed values of a parameter, as words and as a predicate; ``|`` joins alternatives."""
 
     words: str
-    holds: Callable[[Any], bool]
+    accepts: Callable[[Any], bool]
 
     def __or__(self, other: Allowed) -> Allowed:
-        return Allowed(f"{self.words} or {other.words}", lambda value: self.holds(value) or other.holds(value))
+        return Allowed(f"{self.words} or {other.words}", lambda value: self.accepts(value) or other.accepts(value))
 
 
-Constraints = dict[str, Allowed]  # by the names of the parameters
+Constraints = dict[str, Allowed]  # by parameter name
 
 NONE = Allowed("None", lambda value: value is None)
 BOOLEAN = Allowed("True or False", lambda value: isinstance(value, (bool, np.bool_)))
@@ -61,15 +61,15 @@ def number(
     bounds = ((low, "at least"), (above, "above"), (high, "at most"), (below, "below"))
     words = " and ".join(f"{relation} {bound:g}" for bound, relation in bounds if math.isfinite(bound))
 
-    def holds(value: Any) -> bool:
+    def accepts(value: Any) -> bool:
         real = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
         return real and math.isfinite(value) and low <= value <= high and above < value < below
 
-    return Allowed(f"a number {words}", holds)
+    return Allowed(f"a number {words}", accepts)
 
 
 def one_of(*names: str) -> Allowed:
-    """One of several words."""
+    """One of several strings."""
     return Allowed(" or ".join(map(repr, names)), lambda value: isinstance(value, str) and value in names)
 
 
@@ -79,13 +79,13 @@ def instance_of(kind: type | tuple[type, ...], words: str) -> Allowed:
 
 
 def widths(least: int = 0) -> Allowed:
-    """Sequences of at least ``least`` positive widths of layers."""
+    """Sequences of at least ``least`` positive layer widths."""
 
-    def holds(value: Any) -> bool:
+    def accepts(value: Any) -> bool:
         listed = isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, str)
         return listed and len(value) >= least and all(_is_integer(width) and width >= 1 for width in value)
 
-    return Allowed(f"a sequence of {'one or more ' if least else ''}positive integers", holds)
+    return Allowed(f"a sequence of {'one or more ' if least else ''}positive integers", accepts)
 
 
 FRACTION = number(low=0, below=1)
@@ -99,16 +99,16 @@ N_JOBS = NONE | Allowed("an integer other than 0", lambda value: _is_integer(val
 
 
 def check_parameters(estimator: Any) -> None:
-    """Raise a ValueError that names an invalid parameter and the values that it may have.
+    """Raise a ValueError that names an invalid parameter and its allowed values.
 
-    The constraints are those of all classes from which the estimator is derived (``_parameter_constraints``).
+    Constraints are collected from ``_parameter_constraints`` of the estimator's class and all its base classes.
     """
     constraints: Constraints = {}
     for cls in reversed(type(estimator).__mro__):
         constraints |= vars(cls).get("_parameter_constraints", {})
     for name, allowed in constraints.items():
         value = getattr(estimator, name)
-        if not allowed.holds(value):
+        if not allowed.accepts(value):
             raise ValueError(f"{name} of {type(estimator).__name__} must be {allowed.words}; got {value!r}.")
 
 
@@ -117,10 +117,10 @@ def check_parameters(estimator: Any) -> None:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class NetworkMethod(ABC):
-    """Settings of the covariate network and of its training, and what a method defines.
+    """Settings of the covariate network and its training, and the hooks of a method.
 
-    A method defines ``_build_network`` and, if the network must know something of the outcome, ``_learn_start``. The
-    constructor arguments of its estimator are the fields of its (data)class; `SumoNet` describes those that follow.
+    A method defines ``_build_network`` and, if the network depends on the training outcome, ``_learn_start``. The
+    constructor arguments of its estimator are the fields of its dataclass; `SumoNet` documents the fields below.
     """
 
     n_members: int = 16
@@ -160,32 +160,32 @@ class NetworkMethod(ABC):
         "verbose": instance_of((bool, np.bool_, int), "True or False") | Allowed("a function", callable),
     }
 
-    # settings that each member of a population can have of its own; layers that can be padded to a common shape
+    # settings that may differ between members; layer widths that can be padded to a common shape
     _member_settings: ClassVar[tuple[str, ...]] = ("learning_rate", "weight_decay", "dropout")
     _padded_settings: ClassVar[tuple[str, ...]] = ("covariate_layers",)
-    _learns_from: ClassVar[frozenset[str]] = frozenset({"entry", "intervals", "causes", "weights"})
+    _supported_outcomes: ClassVar[frozenset[str]] = frozenset({"entry", "intervals", "causes", "weights"})
     _activation: ClassVar[Activation] = "silu"  # of the covariate network
-    _residual: ClassVar[bool] = True  # connections between its layers of equal width
-    # past the last training time, components without a tail of their own continue as the monotone networks do
+    _residual: ClassVar[bool] = True  # connections between layers of equal width
+    # whether components without a tail are extrapolated like the monotone networks
     _shares_tail: ClassVar[bool] = False
 
     @abstractmethod
     def _build_network(self, start: Start, encoder: Encoder, generators: Generators) -> PopulationNetwork:
-        """The whole network around a covariate network, from what `_learn_start` returned."""
+        """Build the network around a covariate network, from the values that `_learn_start` returned."""
 
     def _learn_start(self, outcome: Outcome, unit: float) -> dict[str, Any]:
-        """Learn what the network needs from the training outcome, which is in the user's unit of time."""
+        """Learn the start values of the network from the training outcome, which is in the user's time unit."""
         return {}
 
     def _learn_causes(self, outcome: Outcome, unit: float) -> dict[str, Any]:
-        """Learn what the network needs for competing risks; the values of each cause are under "causes"."""
+        """Learn the start values for competing risks; "causes" has the values of each cause."""
         return {
             "log_shares": np.log(cause_shares(outcome)).tolist(),
             "causes": [self._learn_start(rows_of_cause(outcome, k + 1), unit) for k in range(outcome.n_causes)],
         }
 
     def _build_causes(self, start: Start, encoder: Encoder, generators: Generators) -> PopulationNetwork:
-        """The whole network for competing risks: shares by a softmax, and a network of this method for each cause."""
+        """Build the network for competing risks: a softmax for the causes, and a network of this method per cause."""
         read = NoEncoder(encoder.width)
         parts = [self._build_network(own, read, generators) for own in as_list(start["causes"], "the causes")]
         likelihoods = [part for part in parts if isinstance(part, LikelihoodNetwork)]
@@ -193,32 +193,28 @@ class NetworkMethod(ABC):
         return CausesNetwork(generators, encoder, likelihoods, start["log_shares"])
 
     def _check_rows(self, outcome: Outcome) -> None:
-        """Raise a ValueError if the method cannot learn from such an outcome."""
-        check_learns_from(type(self).__name__, self._learns_from, outcome)
+        check_learns_from(type(self).__name__, self._supported_outcomes, outcome)
 
     def _row_options(self) -> RowOptions:
-        """The settings that decide how rows are read."""
         own = self.encoder is not None
         return RowOptions(self.numeric_scaling, one_hot=own, max_components=None if own else _PRINCIPAL_COMPONENTS)
 
     def _resolved(self, n_rows: int) -> Self:
-        """A copy for a given number of training rows, in which None is replaced by the default."""
+        """Return a copy in which None is replaced by the default for this number of training rows."""
         return self
 
     def _components(self, n_rows: int) -> dict[str, NetworkMethod]:
-        """The methods that are trained on this number of rows and stacked, by the names of the components."""
+        """Return the methods to train and stack for this number of rows, by component name."""
         return {"network": self._resolved(n_rows)}
 
     def _components_on_disk(self, n_rows: int) -> dict[str, NetworkMethod]:
-        """The same as `_components`, for rows on disk."""
         return self._components(n_rows)
 
     def _minimum_hazard(self, outcome: Outcome) -> float:
-        """The smallest hazard past the last training time."""
+        """Return the lower bound of the hazard beyond the last training time."""
         return 0.0
 
     def _with(self, **settings: Any) -> Self:
-        """A copy with other settings."""
         made = copy.copy(self)
         for name, value in settings.items():
             setattr(made, name, value)
@@ -229,7 +225,7 @@ class NetworkMethod(ABC):
 
 
 def rows_of_cause(outcome: Outcome, k: int) -> Outcome:
-    """The rows with an event of cause k, weighted by 1 / P(not censored before it).
+    """Return the rows with an event of cause k, weighted by 1 / P(not censored before the event).
 
     Their weighted distribution function is the Aalen-Johansen estimate of the incidence, up to its last value.
     """
@@ -241,7 +237,7 @@ def rows_of_cause(outcome: Outcome, k: int) -> Outcome:
 
 
 def cause_shares(outcome: Outcome) -> npt.NDArray[np.float64]:
-    """The share of each cause among events, had no row been censored; none is zero."""
+    """Return the proportion of each cause among events, had no row been censored; none is zero."""
     assert outcome.cause is not None
     sums = np.bincount(outcome.cause, weights=_inverse_probability(outcome), minlength=outcome.n_causes + 1)[1:]
     sums = np.maximum(sums, 0.5)
@@ -249,7 +245,7 @@ def cause_shares(outcome: Outcome) -> npt.NDArray[np.float64]:
 
 
 def _inverse_probability(outcome: Outcome) -> npt.NDArray[np.float64]:
-    """Weights of events: 1 / G just before each, with G the Kaplan-Meier curve of censoring."""
+    """Return each row's weight divided by G(t-), with G the Kaplan-Meier estimate for censoring."""
     known = replace(outcome.at_midpoints(), cause=None, entry=None, group=None)
     left = kaplan_meier(known, censoring=True).survival(np.nextafter(known.time, 0.0))[0]
     return np.asarray(known.weights / np.maximum(left, 1.0 / known.total), dtype=np.float64)

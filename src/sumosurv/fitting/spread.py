@@ -21,16 +21,16 @@ class Members:
     """The members of a mixture, for the same rows."""
 
     distributions: tuple[SurvivalDistribution, ...]
-    weights: Array  # of the members in the mixture, summing to one
+    weights: Array  # in the mixture; they sum to one
 
     @classmethod
     def equal(cls, distributions: Sequence[SurvivalDistribution]) -> Members:
-        """Members that all count the same."""
+        """Return members with equal weights."""
         return cls(tuple(distributions), np.full(len(distributions), 1.0 / len(distributions)))
 
     @classmethod
     def join(cls, parts: Sequence[Members], weights: Array) -> Members:
-        """The members of several mixtures, which are mixed with these weights."""
+        """Return the members of a weighted mixture of mixtures."""
         every = tuple(member for part in parts for member in part.distributions)
         return cls(every, np.concatenate([weight * part.weights for part, weight in zip(parts, weights)]))
 
@@ -39,7 +39,7 @@ class Members:
 
 
 def spread(members: Members, times: Array, level: float) -> tuple[Array, Array]:
-    """Lower and upper end of the central share ``level`` of the members' S(t|x), each of shape (rows, times)."""
+    """Return lower and upper limits of the central proportion ``level`` of the members' S(t|x), each (rows, times)."""
     n = len(members.distributions[0])
     lower, upper = np.empty((2, n, len(times)))
     step = max(1, _CELLS // (len(members) * max(len(times), 1)))
@@ -52,10 +52,10 @@ def spread(members: Members, times: Array, level: float) -> tuple[Array, Array]:
 
 
 def limits(values: Array, weights: Array, level: float) -> tuple[Array, Array]:
-    """Return the values between which the central share ``level`` of the members lies, by weight, for every element.
+    """Return the limits of the central proportion ``level`` of the members, by weight, for every element.
 
-    A quantile is averaged over a window of levels as wide as the weight of a typical member. It does not increase if no
-    value increases, so that the limits of survival curves are monotone.
+    A quantile is averaged over a window of levels as wide as the weight of a typical member. It is monotone in every
+    value, so the limits of survival curves are monotone too.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def limits(values: Array, weights: Array, level: float) -> tuple[Array, Array]:
     Returns
     -------
     lower, upper : arrays of shape (...)
-        With equal weights, each value stands at the middle of its weight, with linear interpolation between them.
+        With equal weights, these are quantiles with linear interpolation between the midpoints of the members' weights.
     """
     order = np.argsort(values, axis=0, kind="stable")
     ordered, ends = np.take_along_axis(values, order, axis=0), np.cumsum(weights[order], axis=0)

@@ -24,18 +24,18 @@ from sumosurv.training.processes import explain_memory, find_device, threads
 
 Build = Callable[[Learned, npt.NDArray[np.int64]], PopulationNetwork]
 
-_LARGE = 1e4  # a stored model with a weight above it is tried on a row
+_LARGE = 1e4  # a stored model with a larger weight is checked on an example row
 
 
 @dataclass(frozen=True)
 class FittedPopulation:
-    """Trained networks of one component, which predict as their equal mixture."""
+    """The trained networks of one component; its prediction is their equal mixture."""
 
     name: str  # of the component
     learned: Learned
     network: PopulationNetwork  # in double precision
     weight: float = 1.0  # in the stack
-    # growth of the hazard past the last training time, in scaled time, in place of the network's own curve there
+    # growth of the hazard beyond the last training time, in scaled time; None to use the network's own curve
     growth: float | None = None
 
     @classmethod
@@ -48,13 +48,13 @@ class FittedPopulation:
         *,
         on_all_rows: bool = False,
     ) -> Self:
-        """A trained network, with baselines from the training rows, or from all rows if it was trained on them."""
+        """Complete a trained network with baselines from the training rows, or from all rows if trained on all rows."""
         for p in network.parameters():
             p.data = p.data.contiguous()
             p.requires_grad_(False)
         network = network.double().eval()  # prediction is in float64
         n = len(rows.outcome) if on_all_rows else rows.n_train
-        outcome = rows.outcome[:n].on_clock(learned.time_origin, learned.time_unit)
+        outcome = rows.outcome[:n].on_time_scale(learned.time_origin, learned.time_unit)
         with threads(), torch.no_grad():
             p = next(network.parameters())
             inputs = rows.table.inputs[:n].to(p.device, p.dtype)
@@ -63,27 +63,27 @@ class FittedPopulation:
 
     @property
     def own_growth(self) -> float | None:
-        """The growth that the network learned itself, the smallest of all causes; None if it has no such tail."""
+        """The growth rate that the network estimated, the smallest over causes; None if it has no tail."""
         return min(
             (float(net.growth) for net in self.network.modules() if isinstance(net, TailedNetwork)), default=None
         )
 
     @property
     def last_time(self) -> float:
-        """The end of the networks' time scale, in the user's unit."""
+        """The last training time, in the user's time unit."""
         return self.learned.time_origin + self.learned.time_unit
 
     def distribution(self, inputs: Inputs) -> SurvivalDistribution:
-        """The distribution of preprocessed rows, on the user's time scale."""
+        """Return the distribution of preprocessed rows, on the user's time scale."""
         return self._predict(self.network, inputs)
 
     def members(self, inputs: Inputs) -> list[SurvivalDistribution]:
-        """The distribution of preprocessed rows under each member."""
+        """Return the distribution of preprocessed rows under each member."""
         return [self._predict(network, inputs) for network in self._single]
 
     @cached_property
     def _single(self) -> list[PopulationNetwork]:
-        """Each member as a network, which shares the weights of the population."""
+        """Each member as a network that shares the weights of the population."""
         return [select_members(self.network, slice(k, k + 1)) for k in range(self.network.members)]
 
     def _predict(self, network: PopulationNetwork, inputs: Inputs) -> SurvivalDistribution:
@@ -104,7 +104,7 @@ class FittedPopulation:
         return Continued(made, self.last_time, self.growth / self.learned.time_unit)
 
     def check_curves(self) -> None:
-        """Raise a ValueError if the networks give no survival function for a row in the middle of the table."""
+        """Raise a ValueError if the survival function of an example row is not monotone."""
         numeric, p = self.learned.example(), next(self.network.parameters())
         rows = Inputs(numeric, torch.zeros(len(numeric), len(self.learned.preprocessor.levels), dtype=torch.long))
         curve = self.network.distribution(rows.to(p.device, p.dtype)).survival(np.array([0.0, 0.01, 0.1, 0.3, 1.0]))
@@ -116,12 +116,12 @@ class FittedPopulation:
 class FittedStack:
     """One or more populations, mixed by their weights."""
 
-    populations: tuple[FittedPopulation, ...]  # all read their rows by the same preprocessor
-    minimum_hazard: float = 0.0  # lower bound of the hazard past the last training time; zero if there were events
+    populations: tuple[FittedPopulation, ...]  # with the same preprocessor
+    minimum_hazard: float = 0.0  # lower bound of the hazard beyond the last training time; zero if there were events
 
     @property
     def learned(self) -> Learned:
-        """What the first population learned of the rows."""
+        """The values that the first population learned from the rows."""
         return self.populations[0].learned
 
     @property
@@ -135,7 +135,7 @@ class FittedStack:
         return sum(population.network.members for population in self.populations)
 
     def components(self) -> pd.DataFrame:
-        """Each component with its weight and the number of its members; held-out likelihoods are known to fits only."""
+        """Return a table of the components; held-out likelihoods are NaN, because only a fit knows them."""
         rows = [
             {"component": part.name, "weight": part.weight, "members": part.network.members, "held_out": np.nan}
             for part in self.populations
@@ -148,14 +148,14 @@ class FittedStack:
         return next(self.populations[0].network.parameters()).device
 
     def on_cpu(self) -> Self:
-        """A copy on the CPU, or the stack itself if it is there."""
+        """Return a copy on the CPU, or the stack itself if it is on the CPU."""
         if self.device.type == "cpu":
             return self
         moved = [replace(part, network=copy.deepcopy(part.network).to("cpu")) for part in self.populations]
         return replace(self, populations=tuple(moved))
 
     def with_shared_tail(self) -> Self:
-        """Continue populations without a tail as the first population that has one, or with a constant hazard."""
+        """Extrapolate populations without a tail like the first population with one, or else with a constant hazard."""
         found = [part.own_growth for part in self.populations]
         growth = next((value for value in found if value is not None), 0.0)
         pairs = zip(self.populations, found)
@@ -164,12 +164,12 @@ class FittedStack:
         )
 
     def distribution(self, inputs: Inputs) -> SurvivalDistribution:
-        """The distribution of preprocessed rows."""
+        """Return the distribution of preprocessed rows."""
         made = [population.distribution(inputs) for population in self.populations]
         return self._with_minimum_hazard(made[0] if len(made) == 1 else Mixture.of(made, self.weights))
 
     def members(self, inputs: Inputs) -> Members:
-        """The distributions under each member of all populations, one population after the other."""
+        """Return the distributions under each member of all populations, one population after the other."""
         each = [[self._with_minimum_hazard(made) for made in part.members(inputs)] for part in self.populations]
         return Members.join([Members.equal(part) for part in each], self.weights)
 
@@ -181,7 +181,7 @@ class FittedStack:
     # ------------------------------------------------------------------ model files
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """Return what a model file keeps: the learned values, and the weights."""
+        """Return the contents of a model file: learned values and weights."""
         fitted = {
             "learned": self.learned.state(),
             "minimum_hazard": self.minimum_hazard,
@@ -211,7 +211,7 @@ class FittedStack:
         builders: Mapping[str, Build],
         device: str,
     ) -> Self:
-        """The inverse of `state`, with a function for each component that builds its networks."""
+        """Restore a stack from `state`; ``builders`` has a function per component that builds its networks."""
         described = as_list(fitted["components"], "the components")
         names = [as_text(own["name"], "the name of a component") for own in described]
         if not names or len(set(names)) < len(names) or not set(names) <= set(builders):
@@ -229,16 +229,16 @@ class FittedStack:
 def _stored_population(
     described: Mapping[str, Any], learned: Learned, tensors: Mapping[str, Tensor], build: Build, device: str
 ) -> FittedPopulation:
-    """The networks of one component of a model file."""
+    """Restore the networks of one component from a model file."""
     prefix = f"{described['name']}."
     weight = as_number(described["weight"], "a weight", above=0.0)
     members = as_whole(described["n_members"], "n_members", low=1)
     weights = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
     if len(learned.preprocessor.levels) > len(weights):
         raise ValueError("it has fewer tensors than categories")
-    # a population of no members has all shapes and no weights, whatever widths the file asks for
+    # a population without members has all shapes but takes no memory, however wide the stored layers are
     check_weights(build(learned, np.zeros(0, dtype=np.int64)), members, weights)
-    network = _filled(build(learned, np.zeros(members, dtype=np.int64)).double(), weights)
+    network = _load_tensors(build(learned, np.zeros(members, dtype=np.int64)).double(), weights)
     network.requires_grad_(False).eval().to(find_device(device))
     population = FittedPopulation(described["name"], learned, network, weight)
     if any(value.numel() and value.abs().max() > _LARGE for value in weights.values() if value.is_floating_point()):
@@ -247,7 +247,7 @@ def _stored_population(
 
 
 def check_weights(sketch: nn.Module, members: int, weights: Mapping[str, Tensor]) -> None:
-    """Raise a ValueError unless the tensors are those of a population of such networks, and finite.
+    """Raise a ValueError unless the tensors match a population of such networks and are finite.
 
     Parameters
     ----------
@@ -256,7 +256,7 @@ def check_weights(sketch: nn.Module, members: int, weights: Mapping[str, Tensor]
     members : int
         K: parameters have a leading axis of K, buffers one of K or of 1.
     weights : mapping
-        By the names of the network's state. Axes of a buffer that have length zero before a fit may have any length.
+        Tensors by their names in the network's state. Buffer axes of length zero before a fit may have any length.
     """
     expected, parameters = sketch.state_dict(), dict(sketch.named_parameters())
     odd = sorted(expected.keys() ^ weights.keys())
@@ -275,8 +275,8 @@ def check_weights(sketch: nn.Module, members: int, weights: Mapping[str, Tensor]
         check_values(value, name)
 
 
-def _filled(network: PopulationNetwork, weights: Mapping[str, Tensor]) -> PopulationNetwork:
-    """A network with checked tensors for its own."""
+def _load_tensors(network: PopulationNetwork, weights: Mapping[str, Tensor]) -> PopulationNetwork:
+    """Load tensors into a network and check them."""
     for name, buffer in list(network.named_buffers()):
         if name in weights and weights[name].shape != buffer.shape:  # tables whose size depends on the data
             owner, _, leaf = name.rpartition(".")

@@ -14,18 +14,18 @@ from torch.nn import functional
 from sumosurv.networks.encoders import Batch, Observed, Rows, Table
 from sumosurv.networks.layers import MemberStream, random_bits, stream_key
 
-_CONTROLS = 1 << 8  # the place of the control streams, apart from those of the dropout layers
-_TRIES = 32  # to find a control that has entered and is still there
+_CONTROLS = 1 << 8  # stream number of the controls; dropout layers have smaller numbers
+_TRIES = 32  # attempts to draw a row that is at risk, with delayed entry
 
 
 def at_risk_from(entry: Tensor) -> Tensor:
-    """The time after which each row is at risk: -1 for rows at risk from the beginning, so that time zero counts."""
+    """Return the time after which each row is at risk; -1 instead of 0, so that a row is at risk at time zero."""
     return torch.where(entry > 0, entry, -1.0)
 
 
 @dataclass(frozen=True)
 class _Ordered:
-    """Each member's rows by one of their times, (K, n), padding last; weights summed up to each place, (K, n + 1)."""
+    """Each member's rows sorted by time or entry, (K, n), with padding last; cumulative weights, (K, n + 1)."""
 
     times: Tensor
     rows: Tensor
@@ -41,7 +41,7 @@ class _Ordered:
         return cls(ordered.contiguous(), index.gather(1, order), sums)
 
     def places(self, uniform: Tensor, first: Tensor, end: Tensor) -> Tensor:
-        """Places in [first, end) at random, each as often as its weight is large; all (K, b, c) or broadcast to it."""
+        """Draw positions in [first, end), weighted by the rows' weights; arguments broadcast to (K, b, c)."""
         if self.weights is None:
             size = (end - first).clamp_min(1)
             chosen = first + (uniform * size).long().clamp_max(size - 1)
@@ -52,7 +52,7 @@ class _Ordered:
         return torch.minimum(torch.maximum(found, first), (end - 1).clamp_min(0)).clamp_max(self.rows.shape[1] - 1)
 
     def mass(self, place: Tensor) -> Tensor:
-        """The weight of the rows before some places."""
+        """Return the total weight of the rows before each position."""
         if self.weights is None:
             return place.double()
         return self.weights.gather(1, place.flatten(1)).reshape(place.shape)
@@ -60,7 +60,7 @@ class _Ordered:
 
 @dataclass(frozen=True)
 class _Pool:
-    """The rows of which controls are drawn: by time, and by entry where rows enter late."""
+    """The rows from which controls are drawn, sorted by time and, with delayed entry, also by entry time."""
 
     by_time: _Ordered
     count: Tensor  # (K,)
@@ -77,7 +77,7 @@ class _Pool:
         return cls(_Ordered.of(own.time, index, present, own.weight), present.sum(1), by_entry, outcome)
 
     def draw(self, time: Tensor, keys: Tensor, n: int) -> Tensor:
-        """Rows at risk at each time (K, b), n of them: (K, b, n)."""
+        """Draw n rows at risk at each time (K, b); returns row numbers (K, b, n)."""
         members, b = time.shape
         first = torch.searchsorted(self.by_time.times, time.contiguous())[:, :, None]
         count = self.count[:, None, None]
@@ -87,9 +87,9 @@ class _Pool:
         return self._draw_entered(time, first, count, keys, n)
 
     def _draw_entered(self, time: Tensor, first: Tensor, count: Tensor, keys: Tensor, n: int) -> Tensor:
-        """Rows still there at each time, or those that have entered before it, whichever are fewer, until one is both.
+        """Draw from the rows still under observation or those already entered, whichever are fewer, until one is both.
 
-        -1 where some tries have found none.
+        The result is -1 if `_TRIES` attempts found no row at risk.
         """
         assert self.by_entry is not None
         assert self.table.entry is not None
@@ -118,14 +118,14 @@ def _uniform(keys: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 class CaseControl(MemberStream):
-    r"""Controls drawn from the risk set: for a case at time t, from the training rows with entry < t <= z.
+    r"""Draws controls from the risk set: for a case at time t, from the training rows with entry < t <= z.
 
     Kvamme, Borgan and Scheel (2019) replace the sum over the risk set by one over the case i and n controls,
 
     .. math:: -\log\Big(1 + \sum_{j} e^{g_j - g_i}\Big).
 
-    Rows are drawn evenly, or as often as their weights are large. Where rows enter late they are drawn from those
-    with z >= t or from those with entry < t, whichever are fewer, until one is both, for 32 tries at most.
+    Rows are drawn with probabilities proportional to their weights. With delayed entry, they are drawn from the rows
+    with z >= t or from the rows with entry < t, whichever are fewer, until one is at risk, in at most 32 attempts.
 
     Parameters
     ----------
@@ -136,10 +136,10 @@ class CaseControl(MemberStream):
     def __init__(self, seeds: Tensor, n_controls: int) -> None:
         super().__init__(seeds, _CONTROLS)
         self.n_controls = n_controls
-        self._pool: _Pool | None = None  # no buffer: it is training data, and not the model's
+        self._pool: _Pool | None = None  # not a buffer: training data must not be stored with the model
 
     def take(self, table: Table, rows: Sequence[npt.NDArray[np.int64]]) -> list[npt.NDArray[np.int64]]:
-        """Take each member's training rows, from which controls are drawn; returns the cases among them."""
+        """Store each member's training rows, from which controls are drawn, and return the cases among them."""
         padded = Rows.of(rows).to(table.device)
         self._pool = _Pool.of(table.outcome, padded.index, padded.present)
         event = table.outcome.event.cpu().numpy()
@@ -150,10 +150,10 @@ class CaseControl(MemberStream):
         self._pool = None
 
     def draw(self, batch: Batch) -> Tensor:
-        """Rows of the table (K, b, n_controls): controls of each row of the batch, -1 where none was found.
+        """Return the controls of each row of the batch, as table rows (K, b, n_controls); -1 if none was found.
 
-        In training they come from the pool and change from step to step; in evaluation from the batch itself, and
-        are the same at each call.
+        In training, controls come from the pool and change at every step. In evaluation, they come from the batch and
+        are the same at every call.
         """
         if self.training and self._pool is not None:
             return self._pool.draw(batch.outcome.time, self.keys(), self.n_controls)
@@ -161,8 +161,8 @@ class CaseControl(MemberStream):
         return pool.draw(batch.outcome.time, self.seeds, self.n_controls)
 
 
-def found_controls(rows: Tensor, batch: Batch) -> tuple[Tensor, Tensor | None]:
-    """Return row numbers that are all valid, and which of them are controls; None if all are."""
+def valid_controls(rows: Tensor, batch: Batch) -> tuple[Tensor, Tensor | None]:
+    """Return valid row numbers and a mask of the controls that were found; None instead of the mask if all were."""
     return (rows, None) if batch.outcome.entry is None else (rows.clamp_min(0), rows >= 0)
 
 
@@ -178,7 +178,7 @@ def case_control_terms(
     event : Tensor of shape (K, b)
     shrink : float
     found : Tensor of shape (K, b, n), optional
-        Which of the controls there are; the others add nothing.
+        Mask of the controls that were found; the others contribute nothing.
     """
     gap = controls - case[..., None]
     if found is not None:

@@ -1,4 +1,4 @@
-"""Competing risks by networks: the share of each cause, and a curve for each, from one embedding of the covariates."""
+"""Networks for competing risks: the probability of each cause and a curve per cause, from one embedding."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from sumosurv.networks.population import (
     PopulationNetwork,
     TailedNetwork,
     at_risk,
-    expected_events,
+    hazard_level,
     observed_terms,
 )
 
 
 class CausesNetwork(PopulationNetwork):
-    r"""K causes, each with a share of the events and a distribution of its own; for all members at once.
+    r"""K causes, each with a probability and a distribution of the time to its event; for all members at once.
 
     .. math:: f_k(t|x) = π_k(x) f(t|x, k), \qquad S(t|x) = \sum_k π_k(x) S(t|x, k),
 
@@ -37,7 +37,7 @@ class CausesNetwork(PopulationNetwork):
     encoder : Encoder
         Evaluated once per batch; all causes use its output.
     causes : sequence of LikelihoodNetwork
-        For the time of an event of each cause. They receive embeddings; their own encoders are not used.
+        One network per cause, for the time of its event. They receive embeddings; their own encoders are not used.
     log_shares : sequence of float
         The initial logarithms of the shares.
     """
@@ -78,9 +78,9 @@ class CausesNetwork(PopulationNetwork):
         return Mixture.of([CauseMixture(own, [part[m] for part in parts]) for m, own in enumerate(shares)])
 
     def fit_baseline(self, inputs: Inputs, outcome: Observed) -> None:
-        """Learn how the hazard of each cause's time grows beyond the last training time.
+        """Estimate the growth rate of each cause's hazard beyond the last training time.
 
-        A censored row counts for each cause by the probability that its event will be of that cause.
+        A censored row is weighted, for each cause, by the probability that its event will be of that cause.
         """
         parts = self._parts()
         rows = at_risk(outcome)
@@ -97,16 +97,16 @@ class CausesNetwork(PopulationNetwork):
             part.learn_growth(level[:, k], seen, weight)
 
     def _levels(self, inputs: Inputs, time: Tensor) -> tuple[Tensor, Tensor]:
-        """Return for each row and cause, (n, K), the level of its hazard and its probability given no event so far."""
+        """Return the hazard level of each cause and its probability given no event so far, both (n, K)."""
         embedding = self.encoder(inputs.shared())
         each = [part.member_distributions(embedding) for part in self._parts()]
         log_shares = torch.logsumexp(self.shares(embedding), dim=0)
         ahead = torch.stack([Mixture.of(own).log_survival(own_times=time.to(log_shares)) for own in each], dim=1)
-        return torch.stack([expected_events(own) for own in each], dim=1), torch.softmax(log_shares + ahead, dim=1)
+        return torch.stack([hazard_level(own) for own in each], dim=1), torch.softmax(log_shares + ahead, dim=1)
 
     @property
     def capturable(self) -> bool:
-        """Whether a training step makes no decision on a value, so that a CUDA graph can hold it."""
+        """Whether a training step has no value-dependent control flow, so that a CUDA graph can capture it."""
         return all(part.capturable for part in self._parts())
 
     def check_stored(self, members: int) -> None:
@@ -123,15 +123,15 @@ def cause_log_likelihood_terms(log_shares: Tensor, curves: Sequence[Curves], out
 
     .. math::
         \log π_k + \log f(t|k), \quad \log \sum_k π_k S(t|k) \quad \text{or} \quad
-        \log π_k + \log(S(t|k) - S(u|k)), \qquad \text{less } \log \sum_k π_k S(\text{entry}|k),
+        \log π_k + \log(S(t|k) - S(u|k)), \qquad \text{minus } \log \sum_k π_k S(\text{entry}|k),
 
-    for an event of cause k seen at t, a row that was event-free until t, and an event of cause k in (t, u].
+    for an event of cause k observed at t, a row that was event-free until t, and an event of cause k in (t, u].
 
     Parameters
     ----------
     log_shares : Tensor of shape (members, b, K)
     curves : sequence of Curves
-        One for each cause.
+        One per cause.
     outcome : Observed
         With causes, of shape (members, b, 1).
     """
@@ -140,7 +140,7 @@ def cause_log_likelihood_terms(log_shares: Tensor, curves: Sequence[Curves], out
     shares = log_shares[..., None].unbind(2)
     each = [observed_terms(part, outcome, cause == k + 1) + shares[k] for k, part in enumerate(curves)]
     parts = torch.stack(each)
-    # only the own cause of a row with an event enters its gradient
+    # the gradient of a row with an event involves only its own cause
     of_own = parts.gather(0, (cause - 1).clamp_min(0).expand(parts.shape[1:])[None])[0]
     terms = torch.where(cause > 0, of_own, torch.logsumexp(parts, dim=0))
     if outcome.entry is not None:

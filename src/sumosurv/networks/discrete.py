@@ -1,4 +1,4 @@
-"""DeepHit: a probability for each interval of time, trained on likelihood and ranking."""
+"""DeepHit: a probability for each time interval, trained on likelihood and ranking."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ from sumosurv.networks.risk import check_increasing
 
 Interpolation = Literal["hazard", "density"]
 
-_SMALLEST = 1e-30  # of a survival probability, for constant hazards
+_SMALLEST = 1e-30  # smallest survival probability, if hazards are constant within intervals
 
 
 def discrete_log_likelihood(log_p: Tensor, cell: Callable[[Tensor], Tensor], outcome: Observed) -> Tensor:
-    r"""log p_c of an event in interval c; log Σ_{l >= c} p_l of a row censored in it (known to be alive at its start).
+    r"""Return log p_c for an event in interval c, log Σ_{l >= c} p_l for a row censored in it (alive at its start).
 
-    An event between two times has the probability of all intervals that they touch; a row that enters late is known
-    to be alive at the start of the interval of its entry. So the spells of one subject add up to one row.
+    An event between two times has the total probability of the intervals from the first time to the second. With
+    delayed entry, a row is alive at the start of the interval of its entry, so the terms of the spells of one subject
+    add up to the term of one row.
 
     Parameters
     ----------
     log_p : Tensor of shape (K, b, causes, m + 1)
-        Log-probabilities of the intervals of each cause, the last one past all cuts.
+        Log-probabilities of the intervals of each cause; the last interval lies beyond all cuts.
     cell : callable
-        The interval of each time.
+        Returns the interval of each time.
     outcome : Observed
         Of shape (K, b).
     """
@@ -51,12 +52,12 @@ def discrete_log_likelihood(log_p: Tensor, cell: Callable[[Tensor], Tensor], out
 
 
 def _at(values: Tensor, cell: Tensor) -> Tensor:
-    """The entry of each row's interval: (K, b, m + 1) and (K, b) to (K, b)."""
+    """Select the value of each row's interval: (K, b, m + 1) and (K, b) to (K, b)."""
     return values.gather(2, cell[..., None])[..., 0]
 
 
 def _of_cause(values: Tensor, outcome: Observed) -> Tensor:
-    """Select from values (K, b, causes, m + 1) those of each row's cause, or of the first if it is censored."""
+    """Select the values of each row's cause, or of the first cause if it is censored: (K, b, m + 1)."""
     assert outcome.cause is not None
     members, b, _, m = values.shape
     own = (outcome.cause - 1).clamp_min(0)[..., None, None].expand(members, b, 1, m)
@@ -64,10 +65,10 @@ def _of_cause(values: Tensor, outcome: Observed) -> Tensor:
 
 
 def ranking_loss(cdf: Tensor, cell: Tensor, outcome: Observed, present: Tensor, sigma: float) -> Tensor:
-    r"""Row i's share of DeepHit's ranking loss, (1/b) Σⱼ 1{dᵢ = 1, zᵢ < zⱼ} exp(-(F(zᵢ|xᵢ) - F(zᵢ|xⱼ)) / σ).
+    r"""Row i's term of DeepHit's ranking loss, (1/b) Σⱼ 1{dᵢ = 1, zᵢ < zⱼ} exp(-(F(zᵢ|xᵢ) - F(zᵢ|xⱼ)) / σ).
 
-    F at the end of i's interval, of i's cause; b is the number of rows present. A row j that has not entered by zᵢ is
-    in no pair with i.
+    F is the incidence of i's cause at the end of i's interval, and b the number of rows present. A row j that has not
+    entered by zᵢ forms no pair with i.
 
     Parameters
     ----------
@@ -87,16 +88,16 @@ def ranking_loss(cdf: Tensor, cell: Tensor, outcome: Observed, present: Tensor, 
 
 
 def _of_all(values: Tensor, place: Tensor) -> Tensor:
-    """Select from values (K, b, m) those of every row j at the place of every row i, (K, i, j)."""
+    """Select the values of every row j at the position of every row i: (K, b, m) to (K, i, j)."""
     if values.device.type == "cpu":
         members, b, _ = values.shape
         return values.gather(2, place[:, None, :].expand(members, b, b)).transpose(1, 2)
-    # the gradient of a look-up is summed in any order on a GPU, that of a product is not
+    # a product, because a GPU sums the gradient of a look-up in no fixed order
     return functional.one_hot(place, values.shape[2]).to(values) @ values.transpose(1, 2)
 
 
 class DiscreteNetwork(PopulationNetwork):
-    r"""Softmax over intervals of time from covariates, for K members at once.
+    r"""A softmax over time intervals, computed from the covariates, for K members at once.
 
     Parameters
     ----------
@@ -105,13 +106,13 @@ class DiscreteNetwork(PopulationNetwork):
     cuts : Tensor of shape (m,)
         Ends of the intervals, in scaled time, increasing; the first begins at 0, the last is open.
     alpha : float
-        Weight of the likelihood; 1 - alpha that of the ranking.
+        Weight of the likelihood; the ranking loss has weight 1 - alpha.
     sigma : float
         Scale of the ranking loss.
     between : {"hazard", "density"}
-        The curve inside an interval: constant hazard or constant density.
+        Whether the hazard or the density is constant within an interval.
     start : Tensor of shape (causes · (m + 1),)
-        Log-probabilities of the intervals without covariates, cause by cause.
+        Marginal log-probabilities of the intervals, cause by cause, from which training starts.
     n_causes : int
     """
 
@@ -165,7 +166,7 @@ class DiscreteNetwork(PopulationNetwork):
         """Raise a ValueError if the stored cuts are invalid."""
         check_increasing(self.cuts, "the cuts")
         if self.cuts.shape[1] == 0 or self.start.shape[2] != self.n_causes * (self.cuts.shape[1] + 1):
-            raise ValueError(f"{self.cuts.shape[1]} cuts and {self.start.shape[2]} intervals")
+            raise ValueError(f"{self.cuts.shape[1]} cuts do not match {self.start.shape[2]} intervals")
 
     def distribution(self, inputs: Inputs) -> SurvivalDistribution:
         """The equal mixture of the members' curves, in scaled time."""
@@ -173,7 +174,7 @@ class DiscreteNetwork(PopulationNetwork):
         of_any = log_p[:, :, 0] if self.n_causes == 1 else torch.logsumexp(log_p, dim=2)
         tail = of_any.flip(2).logcumsumexp(2).flip(2)[:, :, 1:]  # log S at the cuts
         survival = torch.exp(tail).clamp(_SMALLEST if self.between == "hazard" else 0.0, 1.0)
-        survival = torch.cummin(survival, dim=2).values  # rounding
+        survival = torch.cummin(survival, dim=2).values  # removes rounding errors
         if self.n_causes > 1:
             incidence = torch.exp(log_p[..., :-1]).cumsum(3).transpose(2, 3)  # (K, n, m, causes)
             return Mixture.of(

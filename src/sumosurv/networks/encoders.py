@@ -1,4 +1,4 @@
-"""Rows as tensors, in batches, and the covariate networks that read them: the built-in one, or any torch module."""
+"""Rows as tensors and batches, and the covariate networks: the built-in one or any torch module."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from torch.nn.parameter import is_lazy
 from sumosurv.networks.layers import ACTIVATIONS, Activation, MemberDropout, MemberLinear, normal_parameter
 from sumosurv.outcome import Outcome, each_field
 
-_FEW_LEVELS = 64  # of a category: up to so many its embedding is a product while training on a GPU
+_FEW_LEVELS = 64  # most levels whose embedding is computed as a matrix product in training on a GPU
 
 
 # ------------------------------------------------------------------ rows
@@ -27,7 +27,7 @@ _FEW_LEVELS = 64  # of a category: up to so many its embedding is a product whil
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a covariate network reads: numbers of shape (rows, ...) and category codes of shape (rows, c)."""
+    """Inputs of a covariate network: numbers of shape (rows, ...) and category codes of shape (rows, c)."""
 
     numeric: Tensor
     codes: Tensor
@@ -40,12 +40,12 @@ class Inputs:
         return Inputs(self.numeric[None], self.codes[None])
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Inputs:
-        """Move to a device, with numbers of another precision."""
+        """Move to a device, and convert the numbers to ``dtype``."""
         return Inputs(self.numeric.to(device, dtype), self.codes.to(device))
 
     @classmethod
     def join(cls, parts: Sequence[Inputs]) -> Inputs:
-        """The rows of several tables, one below the other."""
+        """Concatenate the rows of several tables."""
         return cls(torch.cat([part.numeric for part in parts]), torch.cat([part.codes for part in parts]))
 
     @property
@@ -56,9 +56,9 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Observed:
-    """An `Outcome` as tensors, its times in the networks' unit: of shape (rows,), or (K, rows) in a batch.
+    """An `Outcome` in scaled time as tensors of shape (rows,), or (K, rows) in a batch.
 
-    It has the fields of `Outcome`; one that is added there is added here, and travels, also where it is None.
+    It has the same fields as `Outcome`: a field added there must be added here. All methods pass on every field.
     """
 
     event: Tensor
@@ -71,7 +71,7 @@ class Observed:
 
     @classmethod
     def of(cls, outcome: Outcome, dtype: torch.dtype = torch.float32) -> Self:
-        """Convert an outcome whose times are in the networks' unit; real numbers get the given precision."""
+        """Convert an outcome in scaled time; floating-point fields get the given dtype."""
 
         def tensor(values: npt.NDArray[Any]) -> Tensor:
             made = torch.from_numpy(values.copy())
@@ -80,7 +80,7 @@ class Observed:
         return cls(**each_field(tensor, outcome))
 
     def __getitem__(self, rows: Any) -> Self:
-        # once per training step: `each_field` would take as long as the indexing
+        # runs in every training step: `each_field` would take as long as the indexing
         some: dict[str, Any] = {name: None if own is None else own[rows] for name, own in vars(self).items()}
         return type(self)(**some)
 
@@ -88,7 +88,7 @@ class Observed:
         return len(self.time)
 
     def numpy(self) -> Outcome:
-        """Return the outcome as arrays, in the same unit of time."""
+        """Return the outcome as arrays, in the same time unit."""
         return Outcome(**each_field(lambda values: values.cpu().numpy(), self))
 
     def to(self, device: torch.device) -> Self:
@@ -97,13 +97,13 @@ class Observed:
 
     @classmethod
     def join(cls, parts: Sequence[Self]) -> Self:
-        """The rows of several tables, one below the other."""
+        """Concatenate the rows of several tables."""
         return cls(**each_field(lambda *values: torch.cat(values), *parts))
 
 
 @dataclass(frozen=True)
 class Table:
-    """Inputs and outcomes of all rows; each member reads some of them."""
+    """Inputs and outcomes of all rows, from which batches are taken."""
 
     inputs: Inputs
     outcome: Observed
@@ -113,7 +113,7 @@ class Table:
         return len(self.outcome)
 
     def remembered(self, owner: object, compute: Callable[[Tensor], Tensor]) -> Tensor:
-        """Return a function of the times of all rows, computed once per owner, and again if the times have changed."""
+        """Return ``compute(times of all rows)``, cached per owner until the times change."""
         time = self.outcome.time
         version, found = self._remembered.get(owner, (-1, time))
         if version != time._version:
@@ -131,29 +131,29 @@ class Table:
         return Table(self.inputs.to(device, self.inputs.numeric.dtype), self.outcome.to(device))
 
     def batch(self, index: Tensor, present: Tensor) -> Batch:
-        """Rows (K, b) of each member."""
+        """Return the batch of rows (K, b)."""
         return Batch(self.inputs[index], self.outcome[index], present, index, self)
 
     @classmethod
     def join(cls, parts: Sequence[Table]) -> Table:
-        """The rows of several tables, one below the other."""
+        """Concatenate the rows of several tables."""
         return cls(Inputs.join([part.inputs for part in parts]), Observed.join([part.outcome for part in parts]))
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows (K, b) of each member, or (1, b) for all; where ``present`` is False a row is padding and must not count."""
+    """Rows (K, b) of each member, or (1, b) for all; rows with ``present`` False are padding and must not count."""
 
     inputs: Inputs
     outcome: Observed
     present: Tensor
-    index: Tensor  # of the rows in the table
+    index: Tensor  # row numbers in the table
     table: Table
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Row numbers of each member, (K, n), padded where ``present`` is False."""
+    """Row numbers of each member, (K, n); entries with ``present`` False are padding."""
 
     index: Tensor
     present: Tensor
@@ -174,15 +174,15 @@ class Rows:
         return Rows(self.index.to(device), self.present.to(device))
 
     def columns(self, part: slice) -> Rows:
-        """The same columns of every member."""
+        """Return some columns, the same for all members."""
         return Rows(self.index[:, part], self.present[:, part])
 
     def members(self, part: slice) -> Rows:
-        """The rows of some members."""
+        """Return the rows of some members."""
         return Rows(self.index[part], self.present[part])
 
     def padded(self, multiple: int) -> Rows:
-        """With as many columns of padding as make their number a multiple."""
+        """Pad the number of columns to a multiple of ``multiple``."""
         more = 0, -self.index.shape[1] % multiple
         return Rows(functional.pad(self.index, more), functional.pad(self.present, more))
 
@@ -191,7 +191,7 @@ class Rows:
 
 
 class NoEncoder(nn.Module):
-    """The place of an encoder in a network that is handed embeddings: it knows their width and nothing else."""
+    """Stands in for the encoder of a network that receives embeddings; it only stores their width."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -203,30 +203,30 @@ class NoEncoder(nn.Module):
 
 
 class TableEncoder(nn.Module):
-    r"""The covariate network h^cov: embeddings and numbers in, hidden layers, one embedding per subject out.
+    r"""The covariate network h^cov: numbers and embedded categories in, one embedding per subject out.
 
     Parameters
     ----------
     generators : sequence of torch.Generator
         One per member, for its initial weights.
     seeds, dropout : Tensor of shape (K,)
-        Of each member's dropout.
+        Seed and rate of each member's dropout.
     n_numeric : int
-        Numeric columns.
+        Number of numeric columns.
     levels : sequence of int
-        Number of codes of each categorical column; code 0 (a level not seen in training) is held at the
-        zero embedding.
+        Number of codes of each categorical column; the embedding of code 0 (a level not seen in training) is zero.
     widths : sequence of int
-        Hidden layers. Neighbours of equal width are joined by a residual connection if ``residual``.
+        Widths of the hidden layers.
     activation : {"silu", "relu", "tanh", "gelu"}
     residual : bool
+        Add a hidden layer's input to its output if their widths agree; never for the first layer.
     frequencies : int
-        Learned periodic features sin(2π(w·x) + b) per numeric column, appended to the column itself.
+        Number of learned periodic features sin(w·x + b) per numeric column, appended to the column itself.
 
     Notes
     -----
-    ``active`` is empty unless networks of different depth were stacked (see `stack_members`); then (K, layers)
-    says which layers a member has, and the others pass their input on.
+    ``active`` is empty unless networks of different depth were stacked (see `stack_members`); then it is a mask
+    (K, layers) of the layers that each member has, and the other layers are skipped.
     """
 
     active: Tensor
@@ -272,22 +272,22 @@ class TableEncoder(nn.Module):
         act = ACTIVATIONS[self.activation]
         for place, (layer, dropout) in enumerate(zip(self.layers, self.dropouts)):
             new = dropout(act(layer(a)))
-            # inputs and first layer are never joined: that their widths agree is an accident, of padding for example
+            # never for the first layer: equal widths there are a coincidence, for example due to padding
             new = a + new if self.residual and place and new.shape == a.shape else new
             a = torch.where(self.active[:, place, None, None], new, a) if place and self.active.numel() else new
         return a
 
     def check_stored(self, members: int) -> None:
-        """Raise a ValueError if ``active``, read from a file, does not say of each member which layers it has."""
+        """Raise a ValueError if the stored mask of active layers has the wrong shape."""
         if tuple(self.active.shape) not in ((1, 0), (members, len(self.layers))):
-            raise ValueError(f"layers are marked by a table of shape {tuple(self.active.shape)}")
+            raise ValueError(f"the mask of active layers has shape {tuple(self.active.shape)}")
 
     def _features(self, inputs: Inputs) -> Tensor:
         numeric = inputs.numeric
         parts = [numeric]
-        members = next((len(p) for p in self.parameters()), len(numeric))  # a layer-less encoder of numbers has none
+        members = next((len(p) for p in self.parameters()), len(numeric))  # none without layers and categories
         if self.frequency is not None and self.phase is not None:
-            # one long row per subject: arithmetic on rows of four is slow
+            # one long row per subject: arithmetic on a last axis of length four is slow
             each = numeric[..., None].expand(*numeric.shape, self.frequency.shape[2]).flatten(2)
             parts.append(torch.sin(each * self.frequency.flatten(1)[:, None] + self.phase.flatten(1)[:, None]))
         parts += [self._embedded(table, inputs.codes[..., j]) for j, table in enumerate(self.embeddings)]
@@ -296,7 +296,7 @@ class TableEncoder(nn.Module):
         return torch.cat([part.expand(members, -1, -1) for part in parts], dim=2)
 
     def _embedded(self, table: Tensor, codes: Tensor) -> Tensor:
-        """The entries (K, n, size) of codes (K or 1, n) in tables (K, levels, size)."""
+        """Look up category codes (K or 1, n) in tables (K, levels, size); returns (K, n, size)."""
         if self.training and table.device.type == "cuda" and table.shape[1] <= _FEW_LEVELS:
             # the gradient of a look-up sorts the codes of a batch, which takes a GPU longer than the rest of the step
             places = torch.arange(table.shape[1], device=codes.device)
@@ -306,23 +306,23 @@ class TableEncoder(nn.Module):
 
 
 class ModuleEncoder(nn.Module):
-    """Any ``torch.nn.Module`` as the covariate network, with its own weights for every member.
+    """Any ``torch.nn.Module`` as the covariate network, with separate weights for every member.
 
-    Parameters of the copies are stacked and the module runs under ``torch.vmap``; a module that vmap
-    cannot follow (data-dependent branches, batch normalisation in training) runs member by member.
+    Parameters of the copies are stacked and the module runs under ``torch.vmap``; a module that vmap does not
+    support (data-dependent branches, batch normalisation in training) runs member by member.
 
     Parameters
     ----------
     module : nn.Module or callable
-        A module, whose layers are initialised anew for each member by their ``reset_parameters``, or a
-        function without arguments that returns a new module (for weights that no layer resets, or that
-        must not be reset because they were trained before). Weights that need no gradient stay as they are.
+        A module, whose layers are reinitialised for each member by their ``reset_parameters``, or a function
+        without arguments that returns a new module (for weights that ``reset_parameters`` does not change, or for
+        pretrained weights). Weights that need no gradient are kept.
     seeds : sequence of int
         One per member.
     example : Tensor
-        A few rows of input, to learn the width of the output.
-    inputs_in_words : str
-        What the rows are, for the error message if the encoder cannot read them.
+        A few rows of input, to determine the width of the output.
+    inputs_description : str
+        Description of the rows, for the error message if the encoder cannot read them.
     """
 
     def __init__(
@@ -330,12 +330,12 @@ class ModuleEncoder(nn.Module):
         module: nn.Module | Callable[[], nn.Module],
         seeds: Sequence[int],
         example: Tensor,
-        inputs_in_words: str = "these rows",
+        inputs_description: str = "these rows",
     ) -> None:
         super().__init__()
-        with _explained(inputs_in_words):
+        with _describe_input_errors(inputs_description):
             copies = [_fresh_copy(module, seed, example) for seed in seeds or [0]]
-        self._skeleton = [copy.deepcopy(copies[0])]  # in a list, so that its own weights are not the population's
+        self._skeleton = [copy.deepcopy(copies[0])]  # in a list, so that its weights are not registered as parameters
         self._names = [name for name, _ in copies[0].named_parameters()]
         self._buffer_names = [name for name, _ in copies[0].named_buffers()]
         per_copy = [dict(c.named_parameters()) for c in copies]
@@ -350,7 +350,7 @@ class ModuleEncoder(nn.Module):
         for i, name in enumerate(self._buffer_names):
             self.register_buffer(f"buffer_{i}", torch.stack([b[name] for b in buffers])[own])
         self._loop = False
-        with torch.no_grad(), _explained(inputs_in_words):
+        with torch.no_grad(), _describe_input_errors(inputs_description):
             copies[0].eval()
             out = copies[0](example)
         if not isinstance(out, Tensor) or out.ndim != 2 or len(out) != len(example):
@@ -381,7 +381,7 @@ class ModuleEncoder(nn.Module):
             except torch.OutOfMemoryError:
                 raise
             except (RuntimeError, NotImplementedError):
-                self._loop = True  # vmap cannot follow this module
+                self._loop = True  # vmap does not support this module
         outputs = []
         for k in range(members):
             state = {name: value[k] for name, value in states.items()}
@@ -390,7 +390,7 @@ class ModuleEncoder(nn.Module):
 
     @property
     def has_buffers(self) -> bool:
-        """Whether the module keeps something of the rows that it sees in training, as batch normalisation does."""
+        """Whether the module has buffers, such as the running means of batch normalisation."""
         return bool(self._buffer_names)
 
     def run_member_by_member(self) -> None:
@@ -402,19 +402,19 @@ Encoder = TableEncoder | ModuleEncoder | NoEncoder
 
 
 @contextmanager
-def _explained(inputs_in_words: str) -> Iterator[None]:
-    """Name the inputs if an encoder fails on them."""
+def _describe_input_errors(inputs_description: str) -> Iterator[None]:
+    """Describe the inputs in the error if an encoder fails on them."""
     try:
         yield
     except torch.OutOfMemoryError:
         raise
     except (RuntimeError, IndexError) as error:
-        raise ValueError(f"The encoder cannot read {inputs_in_words}. Adapt its first layer: {error}") from error
+        raise ValueError(f"The encoder cannot read {inputs_description}. Adapt its first layer: {error}") from error
 
 
 def _fresh_copy(module: nn.Module | Callable[[], nn.Module], seed: int, example: Tensor) -> nn.Module:
     gpus = list(range(torch.cuda.device_count()))
-    with torch.random.fork_rng(devices=gpus):  # whose random numbers stay the user's
+    with torch.random.fork_rng(devices=gpus):  # the user's random state does not change
         torch.manual_seed(seed)
         if not isinstance(module, nn.Module):
             if not callable(module):
@@ -442,7 +442,7 @@ def _fresh_copy(module: nn.Module | Callable[[], nn.Module], seed: int, example:
 
 
 def _initialised(module: nn.Module, example: Tensor) -> nn.Module:
-    """Lazy layers take their width, and their first weights, from rows."""
+    """Initialise lazy layers by running the module on the example."""
     if any(is_lazy(p) for p in (*module.parameters(), *module.buffers())):
         with torch.no_grad():
             module.eval()(example)

@@ -1,14 +1,14 @@
-"""The mixed network for prediction: the same numbers as `MixedNetwork`, without gradients and several times faster.
+"""Prediction with the mixed network: the same values as `MixedNetwork`, without gradients and several times faster.
 
-What makes it fast, with σ the logistic function and tanh z = 2σ(2z) - 1 throughout, the 2 and the -1 being folded into
-the weights of the next layer:
+Throughout, tanh z = 2σ(2z) - 1 with σ the logistic function; the 2 and the -1 are folded into the weights of the next
+layer. The speed comes from the following:
 
 - On a grid that all subjects share, the first layer is one product of the time features of the grid with a small table
   per subject.
-- Subjects are taken a few at a time, so that the hidden layers stay in the cache; only the result is written to memory.
-- Units are the rows and cells (subject, time) the columns of every matrix: of the two ways to lay out a product of a
-  small square matrix with a long one, the one that processors are better at.
-- Features of time are computed once for all members that share them.
+- Subjects are processed a few at a time, so that the hidden layers stay in the cache; only the result goes to memory.
+- In every matrix, units are rows and cells (subject, time) are columns, which is the faster layout for the product of a
+  small square matrix with a long one.
+- Time features are computed once for all members that share them.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from torch import Tensor
 from sumosurv.distributions.monotone import NEEDS_SLOPE, Quantity, survival_head
 from sumosurv.networks.layers import TimeFeatures, positive_weight
 
-_CACHE_BYTES = 1 << 21  # of one hidden layer, for each thread of the CPU
-_GPU_CELLS = 1 << 20  # subjects × times at once where there is no kernel
-_KEPT_CELLS = 1 << 18  # times of subjects' own whose features are kept for the next member
+_CACHE_BYTES = 1 << 21  # size of one hidden layer per CPU thread
+_GPU_CELLS = 1 << 20  # subjects × times at once, on a GPU without the kernel
+_CACHED_TIMES = 1 << 18  # most times, over all subjects, whose features are cached for the next member
 
 
 class Layer(NamedTuple):
-    """σ(weight x + bias), with x added where ``residual``; units are rows, cells are columns."""
+    """σ(weight x + bias), plus x if ``residual``; units are rows, cells are columns."""
 
     weight: Tensor
     bias: Tensor
@@ -40,39 +40,39 @@ class Layer(NamedTuple):
 
 
 class MemberTimes:
-    """τ and τ' of one time axis, kept while the members of a mixture ask for the same times one after another."""
+    """Computes τ and τ', and caches them because the members of a mixture are evaluated in turn at the same times."""
 
     def __init__(self, features: TimeFeatures, member: int) -> None:
         self._features = TimeFeatures(features.kind)
         own = member if features.table.shape[0] > 1 else 0
         self._features.table = features.table[own : own + 1].detach()
-        self._kept: deque[tuple[Tensor, Tensor, Tensor]] = deque(maxlen=3)  # the times, zero, the ends of the tail
+        self._kept: deque[tuple[Tensor, Tensor, Tensor]] = deque(maxlen=3)  # room for the times, zero and the horizon
 
     def breaks(self) -> list[float]:
-        """Times at which a feature is not smooth."""
+        """Return the times at which a feature is not smooth."""
         return self._features.breaks()
 
     def __call__(self, t: Tensor) -> tuple[Tensor, Tensor]:
-        """Features and slopes, (n or 1, m, F), in the precision of the table or better."""
+        """Return features and slopes, (n or 1, m, F), in the precision of the table or better."""
         for times, value, slope in self._kept:
             if times.shape == t.shape and times.dtype == t.dtype and torch.equal(times, t):
                 return value, slope
         exact = t.to(torch.promote_types(t.dtype, self._features.table.dtype))
         value, slope = (part[0] for part in self._features(exact[None]))
-        if t.numel() <= _KEPT_CELLS:
-            self._kept.append((t.clone(), value, slope))  # a caller may change its own
+        if t.numel() <= _CACHED_TIMES:
+            self._kept.append((t.clone(), value, slope))  # the caller may modify its tensor
         return value, slope
 
 
 class Workspace:
-    """Memory for the hidden layers that every tile uses again: fresh pages cost more than the arithmetic on them."""
+    """Memory for the hidden layers, reused by every tile: new pages cost more than the arithmetic on them."""
 
     def __init__(self, like: Tensor) -> None:
         self._like = like
         self._held: dict[str, Tensor] = {}
 
     def __call__(self, name: str, *shape: int) -> Tensor:
-        """An uninitialised tensor; one of the same name may be overwritten."""
+        """Return an uninitialised tensor, in the memory of the last one of this name."""
         size = math.prod(shape)
         held = self._held.get(name)
         if held is None or held.numel() < size:
@@ -81,18 +81,18 @@ class Workspace:
 
 
 class FusedCurve:
-    """h and dh/dt of one member, and what the survival head makes of them, for many subjects and times.
+    """h and dh/dt of one member, and its survival function or density, for many subjects and times.
 
     Parameters
     ----------
     mixed : MixedNetwork
         The population.
     member : int
-        Which of its members.
+        Index of the member.
     times : MemberTimes
-        Its features of time.
+        The member's time features.
     exact_slope : bool
-        False where the caller wants another derivative than the one carried forward; then only survival is offered.
+        False if the network's derivative is not "forward"; then only survival can be evaluated.
     """
 
     def __init__(self, mixed: Any, member: int, times: MemberTimes, *, exact_slope: bool = True) -> None:
@@ -103,7 +103,7 @@ class FusedCurve:
             self._fold(mixed, member)
 
     def _fold(self, mixed: Any, k: int) -> None:
-        """The weights of σ in place of tanh: a = 2s - c with s = σ(2z), summed over residual connections."""
+        """Convert the weights from tanh to σ: a = 2s - c, with s = σ(2z) summed over residual connections."""
 
         def positive(raw: Tensor) -> Tensor:
             return positive_weight(raw[k].detach(), mixed.positive)
@@ -113,7 +113,7 @@ class FusedCurve:
         shift = 1.0
         for place, (raw, bias) in enumerate(zip(mixed.weights, mixed.biases), start=1):
             if mixed.active.numel() and not bool(mixed.active[k, place]):
-                continue  # a member of a stack that has fewer layers
+                continue  # this member of a stacked population has fewer layers
             weight = positive(raw).T.contiguous()
             residual = mixed.residual and weight.shape[0] == weight.shape[1]
             own = bias[k, 0].detach() - shift * weight.sum(1)
@@ -124,7 +124,7 @@ class FusedCurve:
         self.out_bias = mixed.out_bias[k, 0].detach() - shift * last.sum(1)
 
     def to(self, dtype: torch.dtype) -> FusedCurve:
-        """The same curve with its weights rounded to another precision."""
+        """Return the curve with its weights in another precision."""
         made = object.__new__(FusedCurve)
         made.__dict__.update(self.__dict__)
         made.time_weight, made.out_weight, made.out_bias = (
@@ -133,8 +133,8 @@ class FusedCurve:
         made.layers = [Layer(w.to(dtype), b.to(dtype), residual) for w, b, residual in self.layers]
         return made
 
-    def serves(self, quantity: Quantity, code: Tensor, t: Tensor) -> bool:
-        """Whether this path can answer: no gradient is wanted, and the slope is the one carried forward."""
+    def supports(self, quantity: Quantity, code: Tensor, t: Tensor) -> bool:
+        """Whether this class can compute ``quantity``: no gradient is required and no slope but the forward one."""
         if quantity in NEEDS_SLOPE and not self.exact_slope:
             return False
         if code.dtype != self.time_weight.dtype:
@@ -142,10 +142,9 @@ class FusedCurve:
         return not (torch.is_grad_enabled() and (self.trainable or code.requires_grad or t.requires_grad))
 
     def evaluate(self, quantity: Quantity, code: Tensor, t: Tensor, log_start: Tensor | None) -> tuple[Tensor, ...]:
-        """A quantity of the survival head, each (n, m), for codes (n, w), times (n or 1, m) and log S(0) (n, 1)."""
+        """Compute ``quantity``, (n, m) per part, for ``code`` (n, w), times (n or 1, m) and log S(0) (n, 1)."""
         with torch.no_grad():
-            on_cuda = code.is_cuda and code.dtype == torch.float32
-            if on_cuda and (kernel := _triton_kernel()) is not None and kernel.supports(self):
+            if code.is_cuda and (kernel := _triton_kernel()) is not None and kernel.supports(self, code.dtype):
                 try:
                     results: tuple[Tensor, ...] = kernel.evaluate(self, quantity, code, t, log_start)
                     return results
@@ -161,7 +160,7 @@ class FusedCurve:
         if n * m == 0:
             return results
         work, shared = Workspace(code), len(t) == 1
-        ready = self.times(t) if shared or t.numel() <= _KEPT_CELLS else None
+        ready = self.times(t) if shared or t.numel() <= _CACHED_TIMES else None
         cache = _CACHE_BYTES * torch.get_num_threads()
         cells = _GPU_CELLS if code.is_cuda else cache // (code.element_size() * self._widest())
         step = max(1, cells // m)
@@ -186,14 +185,14 @@ class FusedCurve:
     def _on_grid(
         self, code: Tensor, value: Tensor, slope: Tensor, with_slope: bool, work: Workspace
     ) -> tuple[Tensor, Tensor | None]:
-        """h and its slope, (n, m), at times of all subjects: their features and a row of ones, and slopes (F, m)."""
+        """h and its slope, (n, m), on a common grid with features ``value`` (F + 1, m; the last row is ones)."""
         n, f, m = len(code), *slope.shape
         gates = code[:, self.width : self.width + f] if self.gate else code.new_ones(n, 1)
-        # each subject's gated weights, and its own part beside them
-        table = work("table", self.width, n, f + 1)
-        torch.mul(self.time_weight[:, None, :], gates, out=table[:, :, :f])
-        torch.mul(code[:, : self.width].T, 2.0, out=table[:, :, f])
-        table = table.flatten(0, 1)
+        # each subject's gated weights, with its covariate term in the last column
+        table = work("table", f + 1, self.width, n)
+        torch.mul(self.time_weight.T[:, :, None], gates.T[:, None], out=table[:f])
+        torch.mul(code[:, : self.width].T, 2.0, out=table[f])
+        table = table.flatten(1).T
         s = torch.mm(table, value, out=work("s", len(table), m)).sigmoid_()
         ds = None
         if with_slope:
@@ -212,7 +211,7 @@ class FusedCurve:
     def _own_times(
         self, code: Tensor, times: tuple[Tensor, Tensor], with_slope: bool, work: Workspace
     ) -> tuple[Tensor, Tensor | None]:
-        """h and its slope at each subject's own times, given by their features (n, m, F)."""
+        """h and its slope at each subject's own times, given the time features (n, m, F)."""
         value, slope = (part.to(code.dtype) for part in times)
         n, m, f = value.shape
         if self.gate:
@@ -238,7 +237,7 @@ class FusedCurve:
     def _deep_layers(self, s: Tensor, ds: Tensor | None, work: Workspace) -> tuple[Tensor, Tensor | None]:
         """h and its slope, (cells,) each, from the first layer's s and ds (width, cells)."""
         for place, (weight, bias, residual) in enumerate(self.layers):
-            shape, turn = (len(weight), s.shape[1]), place % 2  # a layer reads one half of the memory, writes the other
+            shape, turn = (len(weight), s.shape[1]), place % 2  # a layer reads one buffer and writes the other
             new = torch.addmm(bias, weight, s, out=work(f"new {turn}", *shape)).sigmoid_()
             d_new = None
             if ds is not None:
@@ -256,7 +255,7 @@ _triton_failed = False
 
 
 def _triton_kernel() -> ModuleType | None:
-    """The module with the CUDA kernel, if Triton is there and has not failed before."""
+    """Return the module with the CUDA kernel; None if Triton is missing or has failed before."""
     if _triton_failed or find_spec("triton") is None:
         return None
     from sumosurv.networks import fused_triton
@@ -276,7 +275,7 @@ def _disable_triton(error: Exception) -> None:
 
 
 def fused_curves(mixed: Any, *, exact_slope: bool = True) -> list[FusedCurve]:
-    """The curve of each member; those that share their time features share what is kept of them."""
+    """Return the curve of each member; members with common time features share one cache."""
     members = int(mixed.out_bias.shape[0])
     shared = MemberTimes(mixed.features, 0) if mixed.features.table.shape[0] == 1 else None
     return [

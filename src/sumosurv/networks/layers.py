@@ -32,7 +32,7 @@ _FIRST, _SECOND, _FACTOR = np.uint32(0x21F0AAAD), np.uint32(0x735A2D97), np.uint
 
 
 def _mix_on_host(x: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
-    """The same as `_mix` by NumPy, which has unsigned integers and takes a third of the time; x is overwritten."""
+    """`_mix` in NumPy, which has unsigned integers and takes a third of the time; overwrites x."""
     y = x >> _HALF
     y ^= x
     y *= _FIRST
@@ -62,17 +62,17 @@ def stream_key(seeds: Tensor, *counters: Tensor | int) -> Tensor:
 def random_bits(keys: Tensor, count: int, first: int = 0) -> Tensor:
     """(K, count) integers, uniform over all 32-bit values; row k depends on ``keys[k]`` alone.
 
-    They are those at the places from ``first`` on: parts of a stream that are drawn apart make the whole.
+    The stream is read from position ``first`` on, so consecutive parts of it can be drawn separately.
     """
     if _in_host_memory(keys):
         bits = _mix_on_host(_places(count, first) + _unsigned(keys)[:, None])
         return torch.from_numpy(bits.view(np.int32))
-    # a captured step must not hold on to what was made outside of it
+    # not cached: a CUDA graph must not use tensors that were made outside its capture
     return _mix(_hashed_places(count, first, keys.device) + keys[:, None])
 
 
 def _in_host_memory(tensor: Tensor) -> bool:
-    """Whether NumPy can read it: tensors of a traced program have no values, and nothing made of them may be kept."""
+    """Whether NumPy can read the tensor; the tensors of a traced program have no values and must not be cached."""
     return type(tensor) is Tensor and tensor.device.type == "cpu"
 
 
@@ -82,19 +82,19 @@ def _hashed_places(count: int, first: int, device: torch.device) -> Tensor:
 
 @lru_cache(maxsize=8)
 def _places(count: int, first: int) -> npt.NDArray[np.uint32]:
-    """The part of the hash that is the same in every step."""
+    """The hash of the positions, which is the same in every step."""
     return _unsigned(_hashed_places(count, first, torch.device("cpu")))
 
 
 def drop_threshold(drop: Tensor) -> Tensor:
-    """The 32-bit integer below which a share ``drop`` of all random integers lies."""
+    """Return the ``drop`` quantile of uniform 32-bit integers."""
     return (drop.double() * 2.0**32 - 2.0**31).clamp_max(2.0**31 - 1).to(torch.int32)
 
 
 def keep_mask(
     keys: Tensor, threshold: Tensor, shape: tuple[int, ...], first: int = 0, dtype: torch.dtype = torch.bool
 ) -> Tensor:
-    """(K, *shape) times one, or zero below ``threshold[k]`` in row k, from a place of the stream on."""
+    """Return a mask (K, *shape): in row k, 0 for random integers below ``threshold[k]``, else 1."""
     bits = random_bits(keys, math.prod(shape), first)
     kept = torch.empty(bits.shape, dtype=dtype, device=bits.device)
     return torch.ge(bits, threshold[:, None], out=kept).reshape(len(keys), *shape)
@@ -121,7 +121,7 @@ POSITIVE: dict[str, Callable[[Tensor], Tensor]] = {
 
 TimeFeatureKind = Literal["linear", "log", "marginal"]
 
-LOG_OFFSET = 1e-3  # in log(t + 0.001), t being scaled so that the last training time is 1
+LOG_OFFSET = 1e-3  # in log(t + 0.001), with t in scaled time (the last training time is 1)
 
 
 def positive_weight(raw: Tensor, positive: Positive) -> Tensor:
@@ -134,7 +134,7 @@ def normal_parameter(
 ) -> nn.Parameter:
     """Return (K, *shape) normal numbers, member k's from its own generator."""
     drawn = [mean + std * torch.randn(shape, generator=g) for g in generators]
-    # a population of no members has the shapes of its weights, and takes no memory
+    # a population without members has the shapes of the weights, and takes no memory
     return nn.Parameter(torch.stack(drawn) if drawn else torch.empty(0, *shape))
 
 
@@ -151,10 +151,10 @@ def positive_parameter(
 
 
 def select_members(module: _Module, members: slice | Sequence[int]) -> _Module:
-    """A copy of a population's module with some of its members; a slice shares their weights.
+    """Return a copy of a population's module with some of its members; with a slice, the copy shares their weights.
 
     Every parameter and buffer of a population has a leading axis of K (one entry per member) or of 1
-    (shared), or is a number.
+    (shared), or is a scalar.
     """
     count = next(module.parameters()).shape[0]
     own: dict[int, Tensor] = {}
@@ -168,8 +168,8 @@ def select_members(module: _Module, members: slice | Sequence[int]) -> _Module:
 class MemberLinear(nn.Module):
     """y = x W + b for each member: x (K, n, in) or (1, n, in), W (K, in, out), y (K, n, out).
 
-    Initial weights are multiplied by ``scale``. The last ``n_last`` outputs are apart from a layer's units: they stay
-    last when narrow layers are stacked into a wide one.
+    Initial weights are multiplied by ``scale``. The last ``n_last`` outputs are not hidden units; they stay last
+    when narrow layers are padded and stacked.
     """
 
     def __init__(
@@ -187,10 +187,10 @@ class MemberLinear(nn.Module):
 
 
 class MemberStream(nn.Module):
-    """Random numbers of each member that depend on its seed, the training step and a place alone.
+    """Random numbers per member that depend only on its seed, the training step and the stream number ``place``.
 
-    The training step counts ``step`` up, in place, so that a captured step draws anew at every replay. Where several
-    processes share a batch, ``first_row`` is the place in the batch at which the rows of this one begin.
+    The training loop increments ``step`` in place, so that a CUDA graph draws new numbers at every replay. If several
+    processes share a batch, ``first_row`` is the position in the batch of the first row of this process.
     """
 
     seeds: Tensor
@@ -218,22 +218,22 @@ class MemberDropout(MemberStream):
         super().__init__(seeds, place)
         self.register_buffer("rates", rates.float(), persistent=False)
         self.register_buffer("threshold", drop_threshold(self.rates), persistent=False)
-        self.note_rates()
+        self.update_rates()
 
-    def note_rates(self) -> None:
-        """Compute what depends on the rates; to be called when they have changed."""
+    def update_rates(self) -> None:
+        """Update the values that depend on the rates; must be called after the rates change."""
         self.idle = not bool((self.rates > 0).any())
         self.threshold = drop_threshold(self.rates)
 
     def mask(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
-        """What values (K, *shape) are multiplied by while training: 0 at random, else 1 / (1 - rate); None for 1."""
+        """Return factors (K, *shape): 0 with probability ``rate``, else 1 / (1 - rate); None if there is no dropout."""
         if not self.training or self.idle:
             return None
         keep = keep_mask(self.keys(), self.threshold, shape, self.first_row * math.prod(shape[1:]), dtype)
         return keep.mul_((1.0 - self.rates).to(dtype).reciprocal().reshape(-1, *[1] * len(shape)))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Zero entries of x (K, n, w) at random while training; the rest grows by 1 / (1 - rate)."""
+        """In training, set entries of x (K, n, w) to zero at random and multiply the others by 1 / (1 - rate)."""
         mask = self.mask(tuple(x.shape[1:]), x.dtype)
         return x if mask is None else x * mask
 
@@ -242,18 +242,18 @@ class TimeFeatures(nn.Module):
     r"""τ(t): increasing functions of scaled time.
 
     - "linear": t itself, shifted and scaled;
-    - "log": t and log(t + 0.001), which gives early times room;
-    - "marginal": these two and the log-odds of the event in the whole training set, ½ logit F(t), with
-      F from Kaplan-Meier at a few quantiles of the event times and a monotone cubic in log(t + 0.001)
-      between them (straight lines beyond). The network starts from the shape that all subjects share
-      and learns how each departs from it.
+    - "log": t and log(t + 0.001), which resolves early times;
+    - "marginal": these two and half the log-odds of the event in the whole training set, ½ logit F(t). F is the
+      Kaplan-Meier estimate at a few quantiles of the event times, interpolated by a monotone cubic in
+      log(t + 0.001) and extrapolated linearly. The network starts from the marginal shape and learns how each
+      subject departs from it.
 
     Parameters
     ----------
     kind : {"linear", "log", "marginal"}
     table : Tensor of shape (1 or K, 2 or 3, J)
-        Of "linear": shift and width. Of "marginal": places, values and slopes at the knots. One table
-        for all members, or one each.
+        For "linear": shift and width. For "marginal": positions, values and slopes at the knots. One table
+        for all members, or one per member.
     """
 
     table: Tensor
@@ -265,7 +265,7 @@ class TimeFeatures(nn.Module):
         self.register_buffer("table", torch.zeros(1, 0, 0) if table is None else table.float())
 
     def forward(self, t: Tensor) -> tuple[Tensor, Tensor]:
-        """τ and τ' of times (K or 1, n or 1, m), a last axis of features added."""
+        """Return τ and τ' at times (K or 1, n or 1, m), with the features on a new last axis."""
         one = torch.ones_like(t)
         if self.kind == "linear":
             shift, width = self.table[:, 0, :, None], self.table[:, 1, :, None]
@@ -297,13 +297,13 @@ class TimeFeatures(nn.Module):
         knots = {"linear": self.table.shape[2] == 1, "log": True, "marginal": self.table.shape[2] >= 2}[self.kind]
         if self.table.shape[1] != rows or not knots:
             raise ValueError(f"the table of the time features has shape {tuple(self.table.shape)}")
-        falls = torch.diff(self.table, dim=2)  # of places and values
+        falls = torch.diff(self.table, dim=2)  # differences of positions and values
         bad = (self.table[:, 1] <= 0) if self.kind == "linear" else (falls[:, :1] <= 0) | (falls[:, 1:2] < 0)
         if bool(bad.any()) or bool((self.table[:, 2:] < 0).any()):
             raise ValueError("the table of the time features does not increase")
 
     def breaks(self) -> list[float]:
-        """Times at which a feature is not smooth (of the first member): the knots of the cubic."""
+        """Return the times at which a feature of the first member is not smooth: the knots of the cubic."""
         if self.kind != "marginal":
             return []
         return (torch.exp(self.table[0, 0].double()) - LOG_OFFSET).tolist()
@@ -327,5 +327,5 @@ class TimeFeatures(nn.Module):
             + width * d1 * u**2 * (u - 1)
         )
         slope = 6 * u * (1 - u) * (y1 - y0) / width + d0 * (1 - u) * (1 - 3 * u) + d1 * u * (3 * u - 2)
-        value = value + (whole - u) * width * torch.where(whole > 1, d1, d0)  # straight beyond the last knots
+        value = value + (whole - u) * width * torch.where(whole > 1, d1, d0)  # linear beyond the outer knots
         return value.reshape(shape), slope.reshape(shape)

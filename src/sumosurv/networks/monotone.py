@@ -1,4 +1,4 @@
-"""The network of the paper: covariates in, a function of time out that never decreases."""
+"""SuMo-net, the network of the paper: from covariates to a non-decreasing function of time."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ from sumosurv.networks.population import HORIZON, Curves, TailedNetwork
 Derivative = Literal["forward", "autograd", "chain", "difference"]
 DERIVATIVES: tuple[Derivative, ...] = ("forward", "autograd", "chain", "difference")
 
-_GATE_SHIFT = math.log(math.e - 1.0)  # softplus of it is 1: no gate at the start
-_SKIP_SHIFT = -3.0  # softplus of it is 0.05: a faint direct path at the start
+_GATE_SHIFT = math.log(math.e - 1.0)  # softplus(shift) = 1: gates have no effect at first
+_SKIP_SHIFT = -3.0  # softplus(shift) = 0.05: a weak direct path at first
 _EPSILON = {torch.float64: 1e-6, torch.float32: 1e-3}  # step of the two difference quotients
 
 
 def _slope_of_tanh(a: Tensor, rows: int) -> Tensor:
-    """1 - a² of the first rows of activations a, (K, r, w)."""
+    """1 - a² for the first ``rows`` rows of activations a, (K, r, w)."""
     first = a if a.shape[1] == rows else torch.split(a, [rows, a.shape[1] - rows], dim=1)[0]
     return 1.0 - first * first
 
 
 class MixedNetwork(nn.Module):
-    r"""h(t, u) by layers whose weights on anything that depends on time are non-negative.
+    r"""h(t, u), non-decreasing in t: the weights on everything that depends on time are non-negative.
 
     .. math::
         a_1 = \tanh(W^+_t (g(u) ⊙ τ(t)) + W_u u + b_1), \quad
         a_{l+1} = \tanh(W^+_l a_l + b_{l+1}) \; (+\, a_l), \quad
         h = w^+ · a_L + b \; (+\, s(u) · τ(t)).
 
-    Value and time derivative travel through the layers together,
+    Value and time derivative are propagated through the layers together,
     :math:`a, a' = \tanh(z), (1 - a^2) z'`, so that the density needs no second pass.
 
     Parameters
@@ -58,22 +58,22 @@ class MixedNetwork(nn.Module):
     features : TimeFeatures
         τ(t).
     n_code : int
-        Width of the covariate network's output u.
+        Width of u, the output of the covariate network.
     widths : sequence of int
-        Hidden layers.
+        Widths of the hidden layers.
     positive : {"square", "softplus", "abs"}
-        How non-negative weights are made.
+        Function that maps raw weights to non-negative ones.
     residual : bool
-        Add a layer's input to its output where the widths agree.
+        Add a layer's input to its output if their widths agree.
     gate : bool
-        Positive factors g(u) on the time features, so that subjects may live at different speeds.
+        Multiply the time features by positive factors g(u), which can stretch time differently for each subject.
     skip : bool
-        A direct path s(u)·τ(t) with positive s: h keeps rising where every tanh is saturated.
+        Add a direct path s(u)·τ(t) with positive s, so that h keeps increasing when every tanh is saturated.
 
     Notes
     -----
-    ``active`` is empty unless networks of different depth were stacked (see `stack_members`); then (K, layers) says
-    which layers a member has.
+    ``active`` is empty unless networks of different depth were stacked (see `stack_members`); then it is a mask
+    (K, layers) of the layers that each member has.
     """
 
     shift: Tensor
@@ -113,17 +113,17 @@ class MixedNetwork(nn.Module):
         self.register_buffer("active", torch.zeros(1, 0, dtype=torch.bool))
 
     def check_stored(self, members: int) -> None:
-        """Raise a ValueError if ``active``, read from a file, does not say of each member which layers it has."""
+        """Raise a ValueError if the stored mask of active layers has the wrong shape."""
         if tuple(self.active.shape) not in ((1, 0), (members, len(self.weights) + 1)):
-            raise ValueError(f"layers are marked by a table of shape {tuple(self.active.shape)}")
+            raise ValueError(f"the mask of active layers has shape {tuple(self.active.shape)}")
 
     @property
     def members(self) -> int:
-        """K."""
+        """The number of members."""
         return int(self.out_bias.shape[0])
 
     def code(self, encoded: Tensor) -> Tensor:
-        """All that the mixed network needs of the covariates, (K, n, w): first layer, gates, skip weights."""
+        """Return the covariate terms of the mixed network, (K, n, w): first layer, gates, skip weights."""
         code: Tensor = self.entry(encoded)
         if code.shape[2] == self.width:
             return code
@@ -131,24 +131,23 @@ class MixedNetwork(nn.Module):
         return torch.cat([code[:, :, : self.width], functional.softplus(raw)], dim=2)
 
     def value(self, code: Tensor, t: Tensor) -> Tensor:
-        """h of shape (K, n, m) for codes (K, n, w) and times (K or 1, n or 1, m)."""
+        """Return h of shape (K, n, m) for ``code`` (K, n, w) and times (K or 1, n or 1, m)."""
         return self.from_features(code, self.features(t)[0][:, None], with_slope=False)[0]
 
     def value_and_slope(self, code: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
-        """h and dh/dt, each (K, n, m), in one pass."""
+        """Return h and dh/dt, each (K, n, m), from one pass."""
         h, slope = self.from_features(code, torch.stack(self.features(t), dim=1), with_slope=True)
         return h, slope
 
     def from_features(self, code: Tensor, time: Tensor, *, with_slope: bool) -> tuple[Tensor, ...]:
-        """h at B times of each cell, and dh/dt at the first of them if ``with_slope``, each (K, n, m).
+        """Return h at B times per cell and, if ``with_slope``, dh/dt at the first of them, each (K, n, m).
 
-        ``time`` has the features of the B times on its second axis, and the slopes of those of the first time after
-        them: (K or 1, B or B + 1, n or 1, m, F). All are rows of one matrix per member, so that each layer is one
-        product.
+        ``time`` has shape (K or 1, B or B + 1, n or 1, m, F): on its second axis are the features of the B times, then
+        the slopes of the features at the first time. All are rows of one matrix per member: a layer is one product.
         """
         members, n, f, m = code.shape[0], code.shape[1], self.features.n_features, time.shape[3]
         blocks, cells = time.shape[1] - with_slope, n * m
-        # split and unbind, and no slices: the gradient of a slice is a whole array of zeros around it
+        # split and unbind instead of slices: the gradient of a slice is a full array, zero outside the slice
         first, *factors = torch.split(code, [self.width] + [f] * ((code.shape[2] - self.width) // f), dim=2)
         if self.gate:
             time = time * factors[0][:, None, :, None]
@@ -186,11 +185,11 @@ class MixedNetwork(nn.Module):
         return tuple(out)
 
     def jet(self, code: Tensor, t: Tensor, derivative: Derivative) -> tuple[Tensor, Tensor]:
-        r"""h and dh/dt by one of the paper's ways.
+        r"""Return h and dh/dt by one of the paper's methods.
 
-        "forward": the derivative carried through the layers (exact). "autograd": reverse-mode
+        "forward": the derivative propagated through the layers (exact). "autograd": reverse-mode
         differentiation of h (exact). "chain": (h(t + ε) - h(t)) / ε, to be used in the chain rule.
-        "difference": the slope that makes f equal -(S(t + ε) - S(t)) / ε.
+        "difference": the slope for which f equals -(S(t + ε) - S(t)) / ε.
         """
         if derivative == "forward":
             return self.value_and_slope(code, t)
@@ -210,7 +209,7 @@ class MixedNetwork(nn.Module):
 
 
 class MemberCurve:
-    """h and dh/dt of one member, for codes (n, w) and times (n or 1, m): what a `Monotone` distribution evaluates."""
+    """h and dh/dt of one member for ``code`` (n, w) and times (n or 1, m), as a `Monotone` distribution needs them."""
 
     def __init__(self, population: MixedNetwork, member: int, derivative: Derivative) -> None:
         self.population, self.member = population, member
@@ -218,7 +217,7 @@ class MemberCurve:
 
     @cached_property
     def mixed(self) -> MixedNetwork:
-        """The member alone, made when it is first asked for: prediction has a faster way."""
+        """The member alone, copied only when needed: prediction usually runs through `FusedCurve`."""
         return select_members(self.population, slice(self.member, self.member + 1))
 
     def __call__(self, code: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
@@ -236,7 +235,7 @@ class MonotoneCurves(Curves):
 
     def __init__(self, network: MonotoneNetwork, code: Tensor, batch: Batch | None) -> None:
         self.network, self.code = network, code
-        self._known: Tensor | None = None  # the features at the time of each row
+        self._known: Tensor | None = None  # time features of each row
         features = network.mixed.features
         if batch is not None and len(features.table) == 1 and code.device.type == "cpu":
             every = batch.table.remembered(features, self._features_of)
@@ -244,7 +243,7 @@ class MonotoneCurves(Curves):
 
     @cached_property
     def log_start(self) -> Tensor | None:
-        """log S(0) before it is divided by itself, (K, n, 1)."""
+        """log S(0) before anchoring, (K, n, 1); None if the curve is not anchored."""
         if not self.network.anchored:
             return None
         return functional.logsigmoid(-self.network.mixed.value(self.code, self.code.new_zeros(1, 1, 1)))
@@ -253,14 +252,14 @@ class MonotoneCurves(Curves):
         """Return log S(t) and log f(t)."""
         h, slope = self.network.mixed.jet(self.code, t, self.network.derivative)
         log_survival, log_density = monotone_log_likelihood_terms(h, slope, self.log_start)
-        if self.network.anchored:  # S(0) = 1 to the last bit
+        if self.network.anchored:  # S(0) = 1 exactly
             log_survival = torch.where(t > 0, log_survival.clamp_max(0.0), 0.0)
         return log_survival, log_density
 
     def observed(self, t: Tensor, event: Tensor) -> Tensor:
         """Return log f(t) for events and log S(t) for censored rows."""
         h, slope = self._jet(t)
-        # a censored row has no use for its slope, and a slope of zero would spoil its gradient
+        # a censored row does not use its slope, and a slope of zero would make its gradient NaN
         slope = torch.where(event, slope, 1.0)
         log_survival, log_density = monotone_log_likelihood_terms(h, slope, self.log_start)
         return torch.where(event, log_density, log_survival)
@@ -271,7 +270,7 @@ class MonotoneCurves(Curves):
         return result if self.log_start is None else result - self.log_start
 
     def _jet(self, t: Tensor) -> tuple[Tensor, Tensor]:
-        """h and its slope at one time of each row; log S(0) is noted if it comes at the same price."""
+        """Return h and its slope at one time per row; sets ``log_start`` if the same pass computes it."""
         mixed = self.network.mixed
         if self.network.derivative != "forward":
             return mixed.jet(self.code, t, self.network.derivative)
@@ -282,7 +281,7 @@ class MonotoneCurves(Curves):
         return h, slope
 
     def _features(self, t: Tensor) -> Tensor:
-        """τ(t), τ(0) if S(0) is needed, and τ'(t), on a second axis."""
+        """Stack τ(t), τ(0) if S(0) is needed, and τ'(t) on a second axis."""
         features = self.network.mixed.features
         times = [*features(t)]
         if self.network.anchored:
@@ -290,7 +289,7 @@ class MonotoneCurves(Curves):
         return torch.stack(times, dim=1)
 
     def _features_of(self, times: Tensor) -> Tensor:
-        """The features at each of the times, (n, 2 or 3, F)."""
+        """Return the features of each time, (n, 2 or 3, F)."""
         near = times.clamp_max(HORIZON) if self.network.tail else times
         return self._features(near[None, :, None])[0, :, :, 0].transpose(0, 1)
 
@@ -302,9 +301,9 @@ class MonotoneNetwork(TailedNetwork):
     ----------
     encoder : TableEncoder or ModuleEncoder
     mixed : MixedNetwork
-    anchored : bool
-        Divide by S(0|x).
-    tail : bool
+    anchored : bool, default True
+        Divide S(t|x) by S(0|x).
+    tail : bool, default True
         Beyond scaled time 1, the last training time, extrapolate by `Continued`.
     derivative : {"forward", "autograd", "chain", "difference"}
     """

@@ -24,7 +24,7 @@ from sumosurv.networks.population import Curves, TailedNetwork
 _ROWS = {"cpu": 1 << 10, "cuda": 1 << 16}  # subjects solved at once: layers stay in cache, or fill the device
 
 Generators = Sequence[torch.Generator]
-REFINED = 4  # nodes of a refined path for each step
+REFINED = 4  # nodes of a refined path per step
 
 Solver = Literal["rk4", "dopri5"]
 Gradient = Literal["direct", "adjoint"]
@@ -55,13 +55,13 @@ DOPRI5 = Tableau(
 
 
 def _log_softplus(raw: Tensor) -> Tensor:
-    """log log(1 + eˣ), also where eˣ is too small for its precision."""
+    """log log(1 + eˣ), accurate also if eˣ is tiny."""
     near = torch.log(functional.softplus(raw.clamp_min(-12.0)))
     return torch.where(raw < -12.0, raw - 0.5 * torch.exp(raw.clamp_max(-12.0)), near)
 
 
 class _Layers(nn.Module):
-    """tanh layers and a linear output, with K members; a summand per row may take the place of the first bias."""
+    """tanh layers and a linear output for K members; a summand per row can replace the first bias."""
 
     def __init__(self, generators: Generators, n_in: int, widths: Sequence[int], n_out: int) -> None:
         super().__init__()
@@ -79,13 +79,13 @@ class _Layers(nn.Module):
 
 
 class OdeCurves(Curves):
-    """The curves of rows under K networks whose cumulative hazard solves an equation, at one time of each row."""
+    """The curves of rows under K networks whose cumulative hazard solves an equation, at one time per row."""
 
     def __init__(self, network: HazardOde, code: Tensor) -> None:
         self.network, self.code = network, code
 
     def log_terms(self, t: Tensor) -> tuple[Tensor, Tensor]:
-        """Return log S(t) and log f(t), in training less the penalty."""
+        """Return log S(t) and log f(t), minus the penalty in training."""
         network, code = self.network, self.code
         tau = clock(t, network.offset)
         state = network.solve(code, tau[:, :, 0])
@@ -107,29 +107,29 @@ class HazardOde(TailedNetwork):
 
     .. math:: \frac{dy}{dτ} = g(y, τ, x), \qquad Λ(0) = 0, \qquad \frac{dΛ}{dτ} = q > 0.
 
-    τ runs from 0 to 1 as scaled time t does, evenly or logarithmically (see `clock`), so the hazard is
-    λ(t) = q τ'(t). Rows of a batch end at different times τ(z); with τ = s τ(z) all are solved over s in [0, 1]
+    τ maps scaled time t in [0, 1] to [0, 1], linearly or logarithmically (see `clock`), so the hazard is
+    λ(t) = q τ'(t). The rows of a batch end at different times τ(z); with τ = s τ(z), all are solved over s in [0, 1]
     in one call.
 
     Parameters
     ----------
     encoder : TableEncoder or ModuleEncoder
     rate : float
-        dΛ/dτ to start from.
+        Initial value of dΛ/dτ.
     offset : float or None
-        Of the clock.
+        c of the time scale τ(t), see `clock`; None for τ = t.
     solver : {"rk4", "dopri5"}
-        In training; prediction always uses steps of order five, doubled in number until they are accurate.
+        Solver in training; prediction always uses steps of order five, doubling their number until they are accurate.
     steps : int
-        Of "rk4".
+        Number of steps of "rk4".
     gradient : {"direct", "adjoint"}
-        Of "dopri5".
+        Gradient of "dopri5", see `adaptive`.
     tolerance : float
         Relative error of a step of "dopri5".
     """
 
     start: Tensor
-    layers: _Layers  # the right-hand side, which reads the state, the time and the code
+    layers: _Layers  # the right-hand side: inputs are the state, the time and ``code``
 
     def __init__(
         self,
@@ -151,14 +151,14 @@ class HazardOde(TailedNetwork):
 
     @abstractmethod
     def code(self, embedding: Tensor) -> Tensor:
-        """Return all that the equation needs of the covariates, (K, n, w)."""
+        """Return the covariate terms of the equation, (K, n, w)."""
 
     @abstractmethod
     def outputs(self, tau: Tensor, state: Tensor, code: Tensor) -> Tensor:
         """Return r with dΛ/dτ = softplus(r + start), then the rates of all other states, at τ (K or 1, n or 1, 1)."""
 
     def initial(self, code: Tensor) -> Tensor:
-        """Return the state at τ = 0, (K, n, d), its first entry 0."""
+        """Return the state at τ = 0, (K, n, d), whose first entry is 0."""
         return torch.zeros_like(code[:, :, :1])
 
     def speed(self, tau: Tensor, state: Tensor, code: Tensor) -> Tensor:
@@ -171,20 +171,20 @@ class HazardOde(TailedNetwork):
         return _log_softplus(self.outputs(tau, state, code)[:, :, :1] + self.start)
 
     def penalty(self, code: Tensor, tau: Tensor, state: Tensor) -> Tensor | float:
-        """Return what is subtracted from each log-likelihood in training, (K, n, 1), given states at τ (K or 1, n)."""
+        """Return the penalty on each log-likelihood in training, (K, n, 1), given the states at τ (K or 1, n)."""
         return 0.0
 
     @property
     def capturable(self) -> bool:
-        """Whether a training step makes no decision on a value, so that a CUDA graph can hold it."""
+        """Whether a training step has no value-dependent control flow, so that a CUDA graph can capture it."""
         return self.solver == "rk4"
 
     def solve(self, code: Tensor, tau: Tensor) -> Tensor:
-        """The state (K, n, d) of each row at its own τ (K or 1, n)."""
+        """Return the state (K, n, d) of each row at its own τ (K or 1, n)."""
         return self._move(code, self.initial(code), torch.zeros_like(tau), tau, self.steps)
 
     def _move(self, code: Tensor, state: Tensor, start: Tensor, end: Tensor, steps: int) -> Tensor:
-        """The state that each row gets to from its state at its own start (K or 1, n) by its own end."""
+        """Solve from the state of each row at its own ``start`` (K or 1, n) to its own ``end``."""
         first, length = start[:, :, None], (end - start)[:, :, None]
 
         def speed(s: float | Tensor, state: Tensor) -> Tensor:
@@ -192,7 +192,7 @@ class HazardOde(TailedNetwork):
 
         if self.solver == "rk4":
             return runge_kutta(speed, state, steps, RK4)[-1]
-        # what the rates depend on; weights behind the code must not be named beside it, or they would count twice
+        # all that the rates depend on; listing the weights that produced ``code`` would count them twice
         return adaptive(speed, state, self.tolerance, self.gradient, (code, *self.layers.parameters()))
 
     def curves_to_horizon(self, embedding: Tensor, batch: Batch | None) -> OdeCurves:
@@ -208,16 +208,16 @@ class HazardOde(TailedNetwork):
         return Ode(select_members(self, slice(k, k + 1)).table, code, offset=self.offset)
 
     def table(self, code: Tensor, steps: int) -> tuple[Tensor, Tensor]:
-        """Λ and log dΛ/dτ of one network at τ = 0, 1/steps, ..., 1, each (n, steps + 1), for codes (n, w)."""
+        """Return Λ and log dΛ/dτ of one network at τ = 0, 1/steps, ..., 1, each (n, steps + 1), for ``code`` (n, w)."""
         at_once = _ROWS.get(code.device.type, _ROWS["cpu"])
         parts = [self._table_of(rows[None], steps) for rows in torch.split(code, at_once)]
         cumulative, log_hazard = (torch.cat(columns) for columns in zip(*parts))
         return cumulative, log_hazard
 
     def _table_of(self, code: Tensor, steps: int) -> tuple[Tensor, Tensor]:
-        """Long steps of order five; q at the nodes between them, from states that are interpolated; Λ there from q.
+        """Solve by long steps of order five, interpolate the states at the nodes in between, and compute q and Λ there.
 
-        The solution asks for far fewer steps than the polynomials that are to run through log q ask for nodes.
+        The solution needs far fewer steps than the polynomials that interpolate log q need nodes.
         """
         taus = [code.new_full((1, 1, 1), j / steps) for j in range(steps + 1)]
         one = code.new_ones(1, 1, 1)
@@ -233,7 +233,7 @@ class HazardOde(TailedNetwork):
 
 
 class GeneralHazardOde(HazardOde):
-    r"""SODEN's general form: dΛ/dτ = softplus(network(log(1 + Λ), τ, t, code(x)))."""
+    r"""SODEN's general form: dΛ/dτ = softplus(network(log(1 + Λ), τ, t, u(x))), with embeddings u(x)."""
 
     def __init__(self, generators: Generators, encoder: Encoder, widths: Sequence[int], **options: Any) -> None:
         super().__init__(encoder, **options)
@@ -241,7 +241,7 @@ class GeneralHazardOde(HazardOde):
         self.layers = _Layers(generators, 3, widths, 1)
 
     def code(self, embedding: Tensor) -> Tensor:
-        """The covariates' part of the first layer."""
+        """Return the covariate terms of the first layer."""
         part: Tensor = self.read(embedding)
         return part
 
@@ -253,9 +253,9 @@ class GeneralHazardOde(HazardOde):
 
 
 class CoxHazardOde(HazardOde):
-    r"""SODEN's Cox forms: dΛ/dτ = softplus(network(τ, t)) exp(w · code(x)), code(x) being x itself or a network.
+    r"""SODEN's Cox forms: dΛ/dτ = softplus(network(τ, t)) exp(w · u(x)), where u(x) is x itself or a network.
 
-    The baseline does not depend on Λ. Runge and Kutta's method is Simpson's rule then, taken at all places at once.
+    The baseline does not depend on Λ, so the Runge-Kutta method is Simpson's rule, evaluated at all nodes at once.
     """
 
     def __init__(self, generators: Generators, encoder: Encoder, widths: Sequence[int], **options: Any) -> None:
@@ -264,7 +264,7 @@ class CoxHazardOde(HazardOde):
         self.layers = _Layers(generators, 2, widths, 1)
 
     def code(self, embedding: Tensor) -> Tensor:
-        """The log of the relative risk."""
+        """Return the log of the relative risk."""
         risk: Tensor = self.risk(embedding)
         return risk
 
@@ -282,7 +282,7 @@ class CoxHazardOde(HazardOde):
         return (super().log_hazard(tau, state, code) + code).expand_as(state)
 
     def solve(self, code: Tensor, tau: Tensor) -> Tensor:
-        """The cumulative hazard of each row at its own τ."""
+        """Return the cumulative hazard of each row at its own τ."""
         if self.solver != "rk4":
             return super().solve(code, tau)
         places = torch.linspace(0.0, 1.0, 2 * self.steps + 1, dtype=tau.dtype, device=tau.device)
@@ -300,11 +300,11 @@ class LatentHazardOde(HazardOde):
     r"""SurvNODE with two states: a latent path m(τ) that starts at a function of x, and the hazard along it.
 
     .. math::
-        m(0) = w · code(x), \qquad \frac{dm}{dτ}, r = network(\log(1 + Λ), m, m(0), τ, t), \qquad
+        m(0) = w · u(x), \qquad \frac{dm}{dτ}, r = network(\log(1 + Λ), m, m(0), τ, t), \qquad
         \frac{dΛ}{dτ} = softplus(r).
 
-    The state is (Λ, m). The penalty of a row is ``regularisation`` times the length of the vector of all rates at the
-    end of the clock, whatever the row's own time: it pulls the process towards a state of rest.
+    u(x) is the embedding, and the state is (Λ, m). The penalty of a row is ``regularisation`` times the norm of the
+    vector of all rates at τ = 1, whatever the row's own time: it pulls the process towards a steady state.
     """
 
     def __init__(
@@ -324,7 +324,7 @@ class LatentHazardOde(HazardOde):
         self.layers = _Layers(generators, latent + 3, widths, latent + 1)
 
     def code(self, embedding: Tensor) -> Tensor:
-        """The latent state at time zero, m(0), and its part of the first layer, the same at all times."""
+        """Return the latent state at time zero, m(0), and its term in the first layer, constant in time."""
         first: Tensor = self.read(embedding)
         return torch.cat([first, self.origin(first)], 2)
 
@@ -340,7 +340,7 @@ class LatentHazardOde(HazardOde):
         return out
 
     def penalty(self, code: Tensor, tau: Tensor, state: Tensor) -> Tensor | float:
-        """The regularisation times the length of the rates at τ = 1, where the path is followed to."""
+        """Return ``regularisation`` times the norm of the rates at τ = 1, up to which the path is solved."""
         if self.regularisation == 0:
             return 0.0
         end = torch.ones_like(tau)
@@ -354,9 +354,9 @@ class LatentHazardOde(HazardOde):
 
 
 def runge_kutta(speed: Speed, state: Tensor, steps: int, tableau: Tableau) -> list[Tensor]:
-    """The states at s = 0, 1/steps, ..., 1 by steps of equal length: no decision depends on a value.
+    """Return the states at s = 0, 1/steps, ..., 1, by steps of equal length.
 
-    Gradients go through the steps themselves, and a CUDA graph can hold them.
+    Gradients are propagated through the steps. A CUDA graph can capture them: no control flow depends on a value.
 
     Examples
     --------
@@ -382,9 +382,9 @@ def _advance(state: Tensor, length: float, weights: Sequence[float], slopes: Seq
 
 
 def refined_path(path: Sequence[Tensor], slopes: Sequence[Tensor]) -> list[Tensor]:
-    """States at `REFINED` nodes for each step over [0, 1], from those at its ends and their slopes.
+    """Return states at `REFINED` nodes per step over [0, 1], from the states and slopes at the ends of the steps.
 
-    Polynomials of degree five through three states and slopes: each spans two steps, whose number is even.
+    Each polynomial of degree five matches three states and slopes, across two steps; the number of steps is even.
 
     Examples
     --------
@@ -405,9 +405,9 @@ def refined_path(path: Sequence[Tensor], slopes: Sequence[Tensor]) -> list[Tenso
 
 
 def refined_integral(values: Tensor, slopes: Tensor) -> Tensor:
-    """A rising function at all nodes of a refined path, (n, m), from its values at the ends of the steps.
+    """Return an increasing function at all nodes of a refined path, (n, m), from its values at the ends of the steps.
 
-    The slopes, known at all nodes, are integrated within each step as the polynomial through them.
+    Within each step, the polynomial through the slopes at the nodes is integrated.
 
     Examples
     --------
@@ -425,7 +425,7 @@ def refined_integral(values: Tensor, slopes: Tensor) -> Tensor:
 
 @lru_cache(maxsize=1)
 def _between() -> npt.NDArray[np.float64]:
-    """Weights of three values and three slopes, one step apart, in the polynomial's values between them."""
+    """Weights of three values and three slopes, one step apart, in the values of the polynomial between them."""
     powers, nodes = np.arange(6), np.arange(3.0)[:, None]
     conditions = np.vstack([nodes**powers, powers * nodes ** np.maximum(powers - 1, 0)])
     places = np.arange(2 * REFINED)[:, None] / REFINED
@@ -434,26 +434,26 @@ def _between() -> npt.NDArray[np.float64]:
 
 @lru_cache(maxsize=1)
 def _inside() -> npt.NDArray[np.float64]:
-    """Weights of the slopes at all nodes of a step in the integral up to each of the inner ones."""
+    """Weights of the slopes at all nodes of a step in the integral up to each inner node."""
     powers, nodes = np.arange(REFINED + 1), np.arange(REFINED + 1.0)[:, None]
     return np.asarray((nodes[1:-1] ** (powers + 1) / (powers + 1)) @ np.linalg.inv(nodes**powers))
 
 
 def adaptive(speed: Speed, state: Tensor, tolerance: float, gradient: Gradient, held: Sequence[Tensor]) -> Tensor:
-    """The state at s = 1 by torchdiffeq's dopri5, whose steps are as long as the tolerance lets them be.
+    """Return the state at s = 1, by the adaptive steps of torchdiffeq's dopri5.
 
     Parameters
     ----------
     speed : callable
         (s, state) to d state / ds.
     state : Tensor
-        At s = 0.
+        The state at s = 0.
     tolerance : float
-        Relative error of a step; the absolute one is a tenth of it.
+        Relative error of a step; the absolute error is a tenth of it.
     gradient : {"direct", "adjoint"}
-        Through the steps taken, or by solving the adjoint equation backwards, which needs no memory for them.
+        Backpropagate through the steps, or solve the adjoint equation backwards, which does not store the steps.
     held : sequence of Tensor
-        What ``speed`` depends on beside its arguments; the adjoint equation needs to know.
+        Tensors that ``speed`` depends on besides its arguments, for the adjoint equation.
     """
     try:
         import torchdiffeq

@@ -1,4 +1,4 @@
-"""Networks whose outputs are the parameters of a distribution family, and networks of proportional hazards."""
+"""Networks whose outputs are the parameters of a distribution family, and proportional hazards networks."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from sumosurv.networks.population import Curves, LikelihoodNetwork
 
 
 class ParametricNetwork(LikelihoodNetwork):
-    r"""A covariate network and two outputs, a(x) and b(x), that are the parameters of a family of distributions.
+    r"""A covariate network with two outputs, a(x) and b(x), the parameters of a distribution family.
 
-    A family defines ``log_terms`` and ``_member``.
+    Subclasses define ``log_terms`` and ``_member``.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ class ParametricNetwork(LikelihoodNetwork):
         One per member, for its initial weights.
     encoder : TableEncoder or ModuleEncoder
     start : tuple of two floats
-        The outputs before training, and for a row whose covariates have no effect.
+        Constants added to the two outputs: the parameters if covariates have no effect.
     """
 
     start: Tensor
@@ -76,9 +76,9 @@ class ParametricCurves(Curves):
 
 
 class LogTimeNetwork(ParametricNetwork):
-    r"""Location a(x) and log of a dispersion, or of its inverse, b(x), both of log T.
+    r"""log T has location a(x), and b(x) is the logarithm of its scale or of the inverse of its scale.
 
-    The distribution is that of T + offset, given that it is larger than the offset.
+    The family is that of T + offset, given that T + offset exceeds the offset.
 
     Parameters
     ----------
@@ -107,10 +107,10 @@ class LogTimeNetwork(ParametricNetwork):
     def log_terms(self, a: Tensor, b: Tensor, t: Tensor) -> LogTerms:
         """Evaluate the formula of the family at t + offset, given survival up to the offset."""
         offset = self.offset.to(t)[:, :, None]
-        # an event at time zero, or at a time that single precision rounds to zero, keeps a finite likelihood
+        # a finite likelihood also for an event at time zero, or at a time that single precision rounds to zero
         later = self.family.formula(a, b, (t + offset).clamp_min(torch.finfo(t.dtype).tiny))
         log_start = self.family.formula(a, b, offset).survival
-        # S(0) = 1 to the last bit
+        # S(0) = 1 exactly
         log_survival = torch.where(t > 0, later.survival - log_start, 0.0)
         return LogTerms(log_survival, later.density - log_start, later.hazard)
 
@@ -155,14 +155,14 @@ class GompertzNetwork(ParametricNetwork):
         return Gompertz(torch.exp(a - rate * self.centre[0].to(a)), rate)
 
 
-_TINY = -15.0  # below it log(softplus(u)) is u to the last digit of single precision
+_TINY = -15.0  # below it, log(softplus(u)) equals u in single precision
 
 
 class LogMarginalHazard(nn.Module):
-    r"""c(t) = log H(t) and log c'(t), with H the cumulative hazard of all training rows taken together.
+    r"""c(t) = log H(t) and log c'(t), with H the marginal cumulative hazard of the training rows.
 
-    From the "marginal" feature of time, ½ logit F: H = -log(1 - F). Features that have none (there were too few
-    events) give c(t) = log(t + 0.001), a constant hazard.
+    H = -log(1 - F), with F from the "marginal" time feature, ½ logit F. Without this feature (if there were too few
+    events), c(t) = log(t + 0.001), a constant hazard.
     """
 
     def __init__(self, features: TimeFeatures) -> None:
@@ -201,20 +201,20 @@ class ProportionalHazardsCurves(Curves):
         """Return log S(t) and log f(t)."""
         start = self.network.baseline(t.new_zeros(1, 1, 1))[0]
         log_hazard, log_slope = self.network.baseline(t)
-        # at zero the two are the same to the last bit: a huge risk would make much of a small difference
+        # the two must be equal at time zero: a huge risk would amplify a rounding error
         return self._with_baseline(torch.where(t > 0, log_hazard, start), log_slope, start)
 
     def _with_baseline(self, log_hazard: Tensor, log_slope: Tensor, log_start: Tensor) -> tuple[Tensor, Tensor]:
         return proportional_hazards(self.log_risk, self.log_power, log_hazard, log_slope, log_start)[:2]
 
     def _baseline_of(self, times: Tensor) -> Tensor:
-        """c and log c' of each of the times, and below them those of time zero."""
+        """Return c and log c' at each time and, in the last row, at time zero."""
         both = self.network.baseline(torch.cat([times, times.new_zeros(1)])[None, :, None])
         return torch.cat([part[0] for part in both], dim=1)
 
 
 class ProportionalHazardsNetwork(LikelihoodNetwork):
-    r"""Λ(t|x) = e^{r(x)} (H(t)^p - H(0)^p): a log risk by a covariate network, the shape from all rows.
+    r"""Λ(t|x) = e^{r(x)} (H(t)^p - H(0)^p): log risk r from the covariate network, shape H from all rows.
 
     Parameters
     ----------
@@ -222,7 +222,7 @@ class ProportionalHazardsNetwork(LikelihoodNetwork):
         One per member, for its initial weights.
     encoder : TableEncoder or ModuleEncoder
     features : TimeFeatures
-        Of which H is made. The power p of each member is learned.
+        Time features, from which H is computed. The power p of each member is learned.
     """
 
     def __init__(self, generators: Sequence[torch.Generator], encoder: Encoder, features: TimeFeatures) -> None:
@@ -245,6 +245,6 @@ class ProportionalHazardsNetwork(LikelihoodNetwork):
         ]
 
     def _log_baseline(self, t: Tensor) -> tuple[Tensor, Tensor]:
-        """c(t) and log c'(t) of times of two axes."""
+        """Return c(t) and log c'(t) for times (n or 1, m)."""
         log_hazard, log_slope = self.baseline(t[None])
         return log_hazard[0], log_slope[0]

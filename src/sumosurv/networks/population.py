@@ -1,4 +1,4 @@
-"""Populations of networks, K members run as one: what training asks of them, any likelihood, and the tail."""
+"""Populations of K networks run as one: their base classes, the likelihood of every outcome, and the tail."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from sumosurv.networks.encoders import Batch, Encoder, Inputs, Observed, Table
 Floats = npt.NDArray[np.float64]
 
 HORIZON = 1.0  # the last training time, in scaled time
-BLOCK = 20_000  # rows at a time
-_GROWTH_START = 0.25  # growth is learned from what happened after this part of the follow-up
-_PRIOR_SD = 0.5  # standard deviation of the growth over the whole follow-up, before the rows are looked at
+BLOCK = 20_000  # rows evaluated at once
+_GROWTH_START = 0.25  # growth is estimated from the follow-up after this scaled time
+_PRIOR_SD = 0.5  # prior standard deviation of the growth over the whole follow-up
 _MAX_GROWTH = 20.0
 
 
@@ -32,45 +32,45 @@ class TrainingError(RuntimeError):
 
 
 class PopulationNetwork(nn.Module, ABC):
-    """K networks run as one: all that training, estimators and searches ask of a network.
+    """K networks run as one: the interface that training, estimators and searches use.
 
     Every parameter has a leading axis of K; buffers have one of K (one entry per member) or of 1 (shared), or are
-    numbers. A network defines ``terms`` and ``distribution``; the rest has a default.
+    scalars. Subclasses define ``terms`` and ``distribution``; all other methods have defaults.
     """
 
-    # the terms are log-likelihoods: they have densities in them, and change with the unit of time
+    # whether terms are log-likelihoods, which contain densities and so depend on the time unit
     terms_are_likelihoods: ClassVar[bool] = True
-    # the term of a row depends on no other row: several processes can share the rows of a batch
+    # whether the term of a row depends on no other row, so that processes can share the rows of a batch
     rows_are_separate: ClassVar[bool] = False
-    # rows of a validation batch; None for all of them, where a term needs the whole risk set
+    # rows per validation batch; None for all rows, if a term needs the whole risk set
     validation_rows: ClassVar[int | None] = 8192
 
     @abstractmethod
     def terms(self, batch: Batch) -> Tensor:
-        """What is maximised, one term per row and member, (K, b): the log-likelihood, or what takes its place.
+        """Return the objective to maximise, one term per row and member, (K, b), such as the log-likelihood.
 
-        Terms may depend on the other rows of the batch or of its table; those of padding are not looked at.
+        Terms may depend on other rows of the batch or of its table; the terms of padding are ignored.
         """
 
     @abstractmethod
     def distribution(self, inputs: Inputs) -> SurvivalDistribution:
-        """The equal mixture of the members' distributions for rows without a member axis, in scaled time."""
+        """Return the equal mixture of the members' distributions for rows without a member axis, in scaled time."""
 
     def start_training(self, table: Table, rows: Sequence[npt.NDArray[np.int64]]) -> Sequence[npt.NDArray[np.int64]]:
-        """Take note of each member's training rows; returns those over which the objective is summed (all of them)."""
+        """Receive each member's training rows; returns the rows over which the objective is summed (by default all)."""
         return rows
 
     def fit_baseline(self, inputs: Inputs, outcome: Observed) -> None:
-        """Learn from the training rows what is computed once the weights are final, such as a baseline hazard."""
+        """Estimate quantities that depend on the final weights, such as a baseline hazard, from the training rows."""
 
     @property
     def capturable(self) -> bool:
-        """Whether a training step makes no decision on a value, so that a CUDA graph can hold it."""
+        """Whether a training step has no value-dependent control flow, so that a CUDA graph can capture it."""
         return True
 
     @property
     def members(self) -> int:
-        """K."""
+        """The number of members."""
         return int(next(self.parameters()).shape[0])
 
 
@@ -83,7 +83,7 @@ class Curves(ABC):
 
     @abstractmethod
     def log_terms(self, t: Tensor) -> tuple[Tensor, Tensor]:
-        """Return log S(t) and log f(t), without a decision on a value."""
+        """Return log S(t) and log f(t), without value-dependent control flow."""
 
     def observed(self, t: Tensor, event: Tensor) -> Tensor:
         """Return log f(t) for events and log S(t) for censored rows."""
@@ -96,10 +96,10 @@ class Curves(ABC):
 
 
 class LikelihoodNetwork(PopulationNetwork):
-    """A covariate network, and curves made of its output: trained on the exact log-likelihood of any outcome.
+    """A covariate network and curves computed from its output, trained on the exact log-likelihood of any outcome.
 
-    A network defines ``curves`` and ``member_distributions``. If all rows are observed or right-censored from time
-    zero on, training evaluates each row's curve at one time only.
+    Subclasses define ``curves`` and ``member_distributions``. Without delayed entry and interval censoring, training
+    evaluates each row's curve at one time only.
     """
 
     rows_are_separate = True
@@ -110,8 +110,8 @@ class LikelihoodNetwork(PopulationNetwork):
     def curves(self, embedding: Tensor, batch: Batch | None = None) -> Curves:
         """Return the curves of rows with these embeddings, (K, b, width).
 
-        With ``batch``, `Curves.observed` is asked for the times of these rows of a table; features of these times are
-        the same in every epoch, and can be looked up.
+        If ``batch`` is given, `Curves.observed` is called with the times of its rows, whose features are the same in
+        every epoch and can be cached.
         """
 
     @abstractmethod
@@ -129,12 +129,12 @@ class LikelihoodNetwork(PopulationNetwork):
 
 
 def log_likelihood_terms(curves: Curves, outcome: Observed) -> Tensor:
-    r"""Return the log-likelihood of each row, of the shape of the outcome.
+    r"""Return the log-likelihood of each row, in the shape of the outcome.
 
     .. math::
-        \log f(t), \quad \log S(t) \quad \text{or} \quad \log(S(t) - S(u)), \qquad \text{less } \log S(\text{entry}),
+        \log f(t), \quad \log S(t) \quad \text{or} \quad \log(S(t) - S(u)), \qquad \text{minus } \log S(\text{entry}),
 
-    for an event seen at t, a row that was event-free until t, and an event in (t, u].
+    for an event observed at t, a row that was event-free until t, and an event in (t, u].
     """
     terms = observed_terms(curves, outcome)
     return terms if outcome.entry is None else terms - curves.log_survival(outcome.entry)
@@ -146,13 +146,13 @@ def observed_terms(curves: Curves, outcome: Observed, counted: Tensor | bool = T
     if outcome.upper is None:
         return terms
     inside = torch.isfinite(outcome.upper) & ~outcome.event & counted
-    # the curves of other rows are evaluated at a harmless time, and the result is not used
+    # the curves of other rows are evaluated at their own time, and the result is not used
     end = curves.log_survival(torch.where(inside, outcome.upper, outcome.time))
     return torch.where(inside, _log_difference(terms, end, inside), terms)
 
 
 def _log_difference(first: Tensor, last: Tensor, where: Tensor) -> Tensor:
-    """log(e^first - e^last) for first > last, with a gradient that is finite in the rows that are not asked for."""
+    """log(e^first - e^last) for first > last; gradients are finite also for rows outside ``where``."""
     gap = torch.where(where, last - first, -1.0)
     near = torch.where(gap > -math.log(2.0), gap, -math.log(2.0))
     far = torch.where(gap > -math.log(2.0), -1.0, gap)
@@ -161,7 +161,7 @@ def _log_difference(first: Tensor, last: Tensor, where: Tensor) -> Tensor:
 
 
 class _ContinuedCurves(Curves):
-    """Curves up to scaled time 1, and their tail beyond it, as `Continued` has it."""
+    """Curves up to scaled time 1, extrapolated beyond it as by `Continued`."""
 
     def __init__(self, base: Curves, growth: Tensor) -> None:
         self.base, self.growth = base, growth
@@ -175,7 +175,7 @@ class _ContinuedCurves(Curves):
     def observed(self, t: Tensor, event: Tensor) -> Tensor:
         """Return log f(t) for events and log S(t) for censored rows."""
         result = self.base.observed(t.clamp_max(HORIZON), event)
-        if self._all_near(t):
+        if self._none_beyond_horizon(t):
             return result
         log_survival, log_density = self._tail(t)
         return torch.where(t > HORIZON, torch.where(event, log_density, log_survival), result)
@@ -183,11 +183,11 @@ class _ContinuedCurves(Curves):
     def log_survival(self, t: Tensor) -> Tensor:
         """Return log S(t)."""
         result = self.base.log_survival(t.clamp_max(HORIZON))
-        return result if self._all_near(t) else torch.where(t > HORIZON, self._tail(t)[0], result)
+        return result if self._none_beyond_horizon(t) else torch.where(t > HORIZON, self._tail(t)[0], result)
 
     @staticmethod
-    def _all_near(t: Tensor) -> bool:
-        """Whether no time is beyond the horizon; not asked of a GPU, which would have to be waited for."""
+    def _none_beyond_horizon(t: Tensor) -> bool:
+        """Whether no time is beyond the horizon; always False on a GPU, where checking would synchronise."""
         return t.device.type == "cpu" and not bool((t > HORIZON).any())
 
     def _tail(self, t: Tensor) -> tuple[Tensor, Tensor]:
@@ -199,12 +199,13 @@ class _ContinuedCurves(Curves):
 class TailedNetwork(LikelihoodNetwork):
     r"""A likelihood network that continues each member's hazard beyond scaled time 1 as :math:`λ(1|x) e^{g (t - 1)}`.
 
-    The level is each member's and subject's own; g is shared by all, zero until ``fit_baseline`` has learned it, and
-    never below zero. See `estimate_growth`. A network defines ``curves_to_horizon`` and ``members_to_horizon``.
+    The level λ(1|x) differs by member and subject. The growth rate g ≥ 0 is shared by all and zero until
+    ``fit_baseline`` estimates it (see `estimate_growth`). Subclasses define ``curves_to_horizon`` and
+    ``members_to_horizon``.
     """
 
     growth: Tensor
-    tail = True  # False for a network that is used at all times as it is
+    tail = True  # False for a network that is not extrapolated
 
     def __init__(self) -> None:
         super().__init__()
@@ -219,7 +220,7 @@ class TailedNetwork(LikelihoodNetwork):
         """Return `member_distributions` for times up to 1."""
 
     def curves(self, embedding: Tensor, batch: Batch | None = None) -> Curves:
-        """Return the curves of rows; validation rows may lie beyond the last training time, training rows never do."""
+        """Return the curves of rows, extrapolated except in training, where no time exceeds 1."""
         curves = self.curves_to_horizon(embedding, batch)
         return _ContinuedCurves(curves, self.growth) if self.tail and not self.training else curves
 
@@ -231,20 +232,20 @@ class TailedNetwork(LikelihoodNetwork):
     def check_stored(self, members: int) -> None:
         """Raise a ValueError if the stored growth rate is invalid."""
         if self.growth.shape != (1, 1) or not 0.0 <= float(self.growth) <= _MAX_GROWTH:
-            raise ValueError(f"the growth of the hazard past the last training time is {self.growth.tolist()}"[:200])
+            raise ValueError(f"the growth of the hazard beyond the last training time is {self.growth.tolist()}"[:200])
 
     def fit_baseline(self, inputs: Inputs, outcome: Observed) -> None:
-        """Learn the growth from rows in scaled time."""
+        """Estimate the growth rate from the training rows, in scaled time."""
         rows = at_risk(outcome)
         if self.tail and len(rows):
             embeddings = (self.encoder(inputs[part].shared()) for part in torch.split(rows, BLOCK))
-            levels = [expected_events(self.members_to_horizon(embedding)) for embedding in embeddings]
+            levels = [hazard_level(self.members_to_horizon(embedding)) for embedding in embeddings]
             self.learn_growth(torch.cat(levels), outcome[rows])
 
     def learn_growth(self, level: Tensor, outcome: Observed, weight: Tensor | None = None) -> None:
-        """Learn it from levels that are known up to a common factor, and from what was observed.
+        """Estimate the growth rate from the outcome and hazard levels that are known up to a common factor.
 
-        ``weight`` is how much each row counts, where that is not the weight of the outcome.
+        ``weight``, if given, replaces the weights of the outcome.
         """
         if weight is None:
             weight = torch.ones_like(level) if outcome.weight is None else outcome.weight / outcome.weight.mean()
@@ -253,8 +254,8 @@ class TailedNetwork(LikelihoodNetwork):
         self.growth.fill_(estimate_growth(levels, rows.entries, rows.time, weights, rows.event))
 
 
-def expected_events(members: Sequence[SurvivalDistribution]) -> Tensor:
-    """Λ(1) - Λ(1/4) of each row under the equal mixture: the level of its hazard, whatever its shape in between."""
+def hazard_level(members: Sequence[SurvivalDistribution]) -> Tensor:
+    """Return the hazard level of each row, Λ(1) - Λ(1/4) under the equal mixture of the members."""
     ends = torch.tensor([_GROWTH_START, HORIZON], dtype=torch.float64)
     log_survival = torch.stack([member.log_survival(ends) for member in members]) + np.log(1.0 / len(members))
     start, end = torch.logsumexp(log_survival, dim=0).unbind(1)
@@ -262,7 +263,7 @@ def expected_events(members: Sequence[SurvivalDistribution]) -> Tensor:
 
 
 def at_risk(outcome: Observed) -> Tensor:
-    """The rows that were observed past the first quarter of the follow-up."""
+    """Return the rows observed beyond the first quarter of the follow-up."""
     last = outcome.time if outcome.upper is None else torch.maximum(outcome.time, outcome.upper.nan_to_num(posinf=0.0))
     return (last > _GROWTH_START).nonzero()[:, 0]
 
@@ -276,26 +277,26 @@ def estimate_growth(
     *,
     prior: float = _PRIOR_SD,
 ) -> float:
-    r"""The growth g of hazards :math:`c \, r_i e^{g t}` within (1/4, 1], shared by all rows; zero if they fall.
+    r"""Estimate the growth rate g of hazards :math:`c \, r_i e^{g t}` within (1/4, 1]; zero if hazards decrease.
 
-    With the factor c at its best for each g, the mode of
+    All rows share g. With the factor c profiled out, the estimate is the mode of
 
     .. math:: \sum_{i: d_i = 1} w_i g t_i - D \log \sum_i w_i r_i \int_{a_i}^{b_i} e^{g t} dt - \frac{g^2}{2 σ^2},
        \qquad D = \sum_i w_i d_i,
 
     over g ≥ 0, where (aᵢ, bᵢ] is the time that row i was at risk in (1/4, 1]. The prior, of standard deviation σ, keeps
-    g small where events are few.
+    g small if events are few.
 
     Parameters
     ----------
     level : array of shape (n,)
         rᵢ, up to a common factor.
     entry, time : array of shape (n,)
-        When rows come under observation and when that ends; the last training time is 1.
+        Start and end of observation, in scaled time.
     weight : array of shape (n,)
     event : bool array of shape (n,)
     prior : float
-        σ; inf for none.
+        σ; inf for no prior.
     """
     first, last = np.maximum(entry, _GROWTH_START), np.minimum(time, 1.0)
     used = (last > first) & (weight > 0)
@@ -310,7 +311,7 @@ def estimate_growth(
         return float(rate @ (np.exp(g * (first - 1.0)) * exprel(g * (last - first)) * (last - first)))
 
     middle = float(rate @ ((last - first) * (0.5 * (first + last) - 1.0))) / exposure(0.0)
-    if sum_of_times <= total * middle:  # the objective falls from g = 0 on
+    if sum_of_times <= total * middle:  # the objective decreases from g = 0 on
         return 0.0
     found = minimize_scalar(
         lambda g: total * np.log(exposure(g)) - g * sum_of_times + 0.5 * (g / prior) ** 2,

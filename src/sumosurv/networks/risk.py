@@ -1,4 +1,4 @@
-"""Relative risks by networks: partial likelihood, Breslow's baseline, and Cox-Time, whose risk depends on time."""
+"""Networks for relative risks: partial likelihood, Breslow's baseline, and Cox-Time, whose risk depends on time."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from torch.nn import functional
 
 from sumosurv.distributions import SurvivalDistribution, Tabulated
 from sumosurv.grouped_sum import add_by_group
-from sumosurv.networks.case_control import CaseControl, at_risk_from, case_control_terms, found_controls
+from sumosurv.networks.case_control import CaseControl, at_risk_from, case_control_terms, valid_controls
 from sumosurv.networks.encoders import Batch, Encoder, Inputs, Observed, Table
 from sumosurv.networks.layers import ACTIVATIONS, Activation, MemberLinear, TimeFeatures, select_members
 from sumosurv.networks.population import PopulationNetwork, TrainingError
 from sumosurv.nonparametric.curves import count
 
-_ROWS = 1 << 13  # rows of the training table taken at once
+_ROWS = 1 << 13  # training rows evaluated at once
 _CELLS = {"cpu": 1 << 15, "cuda": 1 << 22}  # rows × times at once: layers stay in cache, or fill the device
 
 
@@ -32,23 +32,23 @@ def partial_log_likelihood(
     entry: Tensor | None = None,
     weight: Tensor | None = None,
 ) -> Tensor:
-    r"""The terms of Cox's partial log-likelihood (Breslow's ties), one per row and zero for the censored.
+    r"""Return the terms of Cox's partial log-likelihood (Breslow's method for ties), zero for censored rows.
 
     .. math:: d_i \Big[ g_i - \log \sum_{j: v_j < z_i \le z_j} w_j e^{g_j} \Big]
 
-    with entry times v and weights w of the rows in a risk set; the weight of the term itself is left to the caller.
-    The cost is that of sorting: with entry times the sum over a risk set is the difference of two cumulative sums, in
-    float64.
+    with entry times v and weights w of the rows in a risk set; the caller applies the weight of the term itself.
+    The cost is that of sorting. With delayed entry, the sum over a risk set is the difference of two cumulative sums,
+    in float64.
 
     Parameters
     ----------
     log_risk : Tensor of shape (K, b)
         g.
     time, event, present : Tensor of shape (K, b)
-        Rows that are not present are in nobody's risk set.
+        Rows that are not present belong to no risk set.
     entry, weight : Tensor of shape (K, b), optional
     """
-    late_first = -torch.where(present, time, -1.0)  # absent rows come last, after every risk set has ended
+    late_first = -torch.where(present, time, -1.0)  # absent rows come last and enter no risk set
     ordered, order = torch.sort(late_first, dim=1, stable=True)
     end = torch.searchsorted(ordered.contiguous(), late_first.contiguous(), right=True) - 1  # ties are at risk together
     weighted = log_risk if weight is None else log_risk + torch.log(torch.where(present, weight, 1.0))
@@ -61,13 +61,13 @@ def partial_log_likelihood(
     not_yet = functional.pad(risk.gather(1, later).cumsum(1), (1, 0))
     n_later = torch.searchsorted(later_first.contiguous(), -time.contiguous(), right=True)
     sums = risk.gather(1, order).cumsum(1).gather(1, end) - not_yet.gather(1, n_later)
-    # the case itself is always at risk, whatever rounding leaves of the rest
+    # a risk set contains at least the case itself, despite rounding
     total = shift + torch.log(torch.maximum(sums, torch.where(event & present, risk, 1.0))).to(log_risk)
     return torch.where(event & present, log_risk - total, 0.0)
 
 
 def _step_mixture(log_survival: Sequence[Tensor], times: Tensor, half_width: int) -> Tabulated:
-    """The equal mixture of step curves on the same times: a step curve again, S = mean of S_k."""
+    """Return the equal mixture of step functions on common times, itself a step function: S = mean of S_k."""
     survival = torch.exp(torch.logsumexp(torch.stack(list(log_survival)), dim=0)) / len(log_survival)
     return Tabulated(times, survival.clamp_max(1.0), half_width=half_width)
 
@@ -80,11 +80,11 @@ class RiskNetwork(PopulationNetwork):
     generators : sequence of torch.Generator
     encoder : TableEncoder or ModuleEncoder
     half_width : int
-        k of the interpolated density.
+        k of the interpolated density, as in `Tabulated`.
     controls : CaseControl, optional
-        Train on sampled controls; without it on the partial likelihood of the batch.
+        Controls to train on; None to train on the partial likelihood of the batch.
     shrink : float
-        Penalty on the mean of |g| over case and controls, which holds the free level of g.
+        Penalty on the mean of |g| over case and controls, which identifies the level of g.
     """
 
     terms_are_likelihoods = False
@@ -113,18 +113,18 @@ class RiskNetwork(PopulationNetwork):
         return g
 
     def terms(self, batch: Batch) -> Tensor:
-        """Terms of the partial likelihood, or of its case-control version, per row."""
+        """Return the term of each row in the partial likelihood, or in its case-control version."""
         g = self(batch.inputs)
         if self.controls is None or not self.training:
             y = batch.outcome
             return partial_log_likelihood(g, y.time, y.event, batch.present, entry=y.entry, weight=y.weight)
-        rows, found = found_controls(self.controls.draw(batch), batch)
+        rows, found = valid_controls(self.controls.draw(batch), batch)
         members, b, n = rows.shape
         others = self(batch.table.inputs[rows.reshape(members, -1)]).reshape(members, b, n)
         return case_control_terms(g, others, batch.outcome.event, self.shrink, found)
 
     def start_training(self, table: Table, rows: Sequence[npt.NDArray[np.int64]]) -> Sequence[npt.NDArray[np.int64]]:
-        """With sampled controls the objective is summed over cases."""
+        """Return the rows over which the objective is summed: only cases, if controls are sampled."""
         return rows if self.controls is None else self.controls.take(table, rows)
 
     def fit_baseline(self, inputs: Inputs, outcome: Observed) -> None:
@@ -138,7 +138,7 @@ class RiskNetwork(PopulationNetwork):
         counts = [count(rows, risk) for risk in torch.exp(g - shift).detach().cpu().numpy()]
         jumps = counts[0].events > 0
         self.baseline_times = torch.from_numpy(counts[0].times[jumps])[None].to(g)
-        with np.errstate(divide="ignore", over="ignore"):  # such baselines are refused below
+        with np.errstate(divide="ignore", over="ignore"):  # a baseline that is not finite is rejected below
             hazard = np.stack([own.hazard[jumps] for own in counts])
         self.baseline = torch.from_numpy(np.cumsum(hazard, axis=1)).to(g) * torch.exp(-shift)
         _check_baseline(self.baseline)
@@ -149,23 +149,22 @@ class RiskNetwork(PopulationNetwork):
         """Raise a ValueError if the stored baseline is invalid."""
         _check_stored_baseline(self.baseline_times, self.baseline, members)
         if bool((torch.diff(self.baseline, dim=1) < 0).any()):
-            raise ValueError("the baseline falls")
+            raise ValueError("the cumulative baseline hazard decreases")
 
     def distribution(self, inputs: Inputs) -> SurvivalDistribution:
         """The equal mixture of the members' curves S = exp(-Λ₀ e^g), in scaled time."""
         risk = torch.exp(self(inputs.shared()))
         times = self.baseline_times[0]
-        if len(times) == 0:  # no event was ever seen
+        if len(times) == 0:  # there were no events in training
             return Tabulated(times.new_zeros(1), risk.new_ones(risk.shape[1], 1), half_width=self.half_width)
         curves = [-r[:, None] * base for r, base in zip(risk, self.baseline)]
         return _step_mixture(curves, times, self.half_width)
 
 
 class CoxTimeNetwork(PopulationNetwork):
-    r"""g(t, x) of λ(t|x) = λ₀(t) e^{g(t, x)}: layers over the covariates' code and features of time.
+    r"""g(t, x) of λ(t|x) = λ₀(t) e^{g(t, x)}: layers over the embedding u(x) and time features τ(t).
 
-    The first layer is W u(x) + V τ(t): for a table of times u(x) runs once per subject and τ(t) once per
-    time.
+    The first layer is W u(x) + V τ(t): on a grid, u(x) is evaluated once per subject and τ(t) once per time.
 
     Parameters
     ----------
@@ -173,10 +172,10 @@ class CoxTimeNetwork(PopulationNetwork):
     encoder : TableEncoder or ModuleEncoder
     features : TimeFeatures
     widths : sequence of int
-        Hidden layers over code and time.
+        Widths of the hidden layers over embedding and time.
     activation : {"silu", "relu", "tanh", "gelu"}
     half_width : int
-        k of the interpolated density.
+        k of the interpolated density, as in `Tabulated`.
     controls : CaseControl
     shrink : float
         Penalty on the mean of |g| over case and controls.
@@ -210,17 +209,17 @@ class CoxTimeNetwork(PopulationNetwork):
         self.register_buffer("increments", torch.zeros(len(generators), 0, dtype=torch.float64))
 
     def code(self, inputs: Inputs) -> Tensor:
-        """W u(x) of shape (K, n, w)."""
+        """Return W u(x) of shape (K, n, w)."""
         code: Tensor = self.entry(self.encoder(inputs))
         return code
 
     def time_code(self, t: Tensor) -> Tensor:
-        """V τ(t) of times (K or 1, m): shape (K, m, w)."""
+        """Return V τ(t) of shape (K, m, w) for times (K or 1, m)."""
         code: Tensor = self.clock(self.features(t[:, None])[0][:, 0])
         return code
 
     def log_risk(self, z: Tensor) -> Tensor:
-        """g of what the two codes add up to, (K, rows, w) to (K, rows)."""
+        """Return g (K, rows) from the sum of the two terms of the first layer (K, rows, w)."""
         act = ACTIVATIONS[self.activation]
         a = act(z)
         for layer in self.layers:
@@ -229,8 +228,8 @@ class CoxTimeNetwork(PopulationNetwork):
         return g
 
     def terms(self, batch: Batch) -> Tensor:
-        """-log(1 + Σⱼ e^{g(tᵢ, xⱼ) - g(tᵢ, xᵢ)}) of each row with an event, j its controls."""
-        rows, found = found_controls(self.controls.draw(batch), batch)
+        """-log(1 + Σⱼ e^{g(tᵢ, xⱼ) - g(tᵢ, xᵢ)}) for each row with an event, with controls j."""
+        rows, found = valid_controls(self.controls.draw(batch), batch)
         members, b, n = rows.shape
         time = self.time_code(batch.outcome.time)
         case = self.log_risk(self.code(batch.inputs) + time)
@@ -239,7 +238,7 @@ class CoxTimeNetwork(PopulationNetwork):
         return case_control_terms(case, controls, batch.outcome.event, self.shrink if self.training else 0.0, found)
 
     def start_training(self, table: Table, rows: Sequence[npt.NDArray[np.int64]]) -> Sequence[npt.NDArray[np.int64]]:
-        """The objective is summed over cases."""
+        """Return the cases, over which the objective is summed."""
         return self.controls.take(table, rows)
 
     def fit_baseline(self, inputs: Inputs, outcome: Observed) -> None:
@@ -264,7 +263,7 @@ class CoxTimeNetwork(PopulationNetwork):
             step = max(1, _CELLS["cuda" if time.is_cuda else "cpu"] // max(len(time), 1))
             for j in range(0, len(moments), step):
                 part = slice(j, j + step)
-                start = int(first[j])  # nobody before it is at risk at these times
+                start = int(first[j])  # no row before it is at risk at these times
                 g = member._grid(codes[k : k + 1, start:], clock[:, part])
                 late = torch.arange(start, len(time), device=time.device)[:, None] >= first[None, part]
                 if entry is not None:  # a case is at risk at its own time
@@ -284,7 +283,7 @@ class CoxTimeNetwork(PopulationNetwork):
         r"""The equal mixture of the members' curves exp(-Σ_{tᵢ <= t} ΔΛ₀(tᵢ) e^{g(tᵢ, x)}), in scaled time."""
         codes, times = self.code(inputs.shared()), self.baseline_times[0]
         n = codes.shape[1]
-        if len(times) == 0:  # no event was ever seen
+        if len(times) == 0:  # there were no events in training
             return Tabulated(times.new_zeros(1), codes.new_ones(n, 1), half_width=self.half_width)
         total = codes.new_zeros(n, len(times))
         step = max(1, _CELLS["cuda" if times.is_cuda else "cpu"] // len(times))
@@ -297,24 +296,24 @@ class CoxTimeNetwork(PopulationNetwork):
         return _step_mixture([torch.log(total / len(codes))], times, self.half_width)
 
     def _grid(self, code: Tensor, clock: Tensor) -> Tensor:
-        """g (n, m) of one member, at codes of subjects (1, n, w) and of times (1, m, w)."""
+        """g (n, m) of one member, from the first-layer terms of subjects (1, n, w) and of times (1, m, w)."""
         z = code[:, :, None] + clock[:, None]
         return self.log_risk(z.flatten(1, 2)).reshape(code.shape[1], clock.shape[1])
 
 
 def _check_baseline(jumps: Tensor) -> None:
-    """Raise where a baseline hazard is not positive and finite."""
+    """Raise a TrainingError if a baseline hazard is not positive and finite."""
     if not bool(((jumps > 0) & torch.isfinite(jumps)).all()):
         raise TrainingError(
-            "The risks of the training rows are so far apart that no baseline hazard can be computed. Try a "
+            "The risks of the training rows differ so much that no baseline hazard can be computed. Try a "
             "smaller learning_rate, or a larger weight_decay."
         )
 
 
 def _check_stored_baseline(times: Tensor, values: Tensor, members: int) -> None:
-    """Raise a ValueError if times and values of a baseline, read from a file, do not belong together."""
+    """Raise a ValueError if the times and values of a stored baseline do not match."""
     if len(times) != 1 or tuple(values.shape) != (members, times.shape[1]):
-        raise ValueError(f"a baseline has times {tuple(times.shape)} and values {tuple(values.shape)}")
+        raise ValueError(f"baseline times {tuple(times.shape)} do not match values {tuple(values.shape)}")
     check_increasing(times, "the times of the baseline")
     _check_baseline(values)
 
@@ -322,4 +321,4 @@ def _check_stored_baseline(times: Tensor, values: Tensor, members: int) -> None:
 def check_increasing(times: Tensor, what: str) -> None:
     """Raise a ValueError if times (members, m) do not increase or are negative."""
     if bool((torch.diff(times, dim=1) <= 0).any()) or bool((times < 0).any()):
-        raise ValueError(f"{what} do not increase")
+        raise ValueError(f"{what} are negative or do not increase")

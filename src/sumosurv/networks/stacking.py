@@ -1,4 +1,4 @@
-"""Networks of different widths and depths as one population: narrow layers are padded, missing ones passed by."""
+"""Networks of different widths and depths as one population: narrow layers are padded, missing layers skipped."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _NO_WEIGHT = {"square": 0.0, "abs": 0.0, "softplus": -1e4}  # raw values whose n
 
 
 def stack_members(parts: Sequence[_Network], template: _Network) -> _Network:
-    r"""One population of all members of several networks of one kind.
+    r"""Combine the members of several networks of one class into one population.
 
-    ``template`` is a network of the same kind that is at least as wide and as deep as each part; it becomes the
-    population. A unit that a part does not have gets weights of zero on both sides: its activation is zero (every
-    activation function here maps 0 to 0), so are all gradients that reach its weights, and weight decay leaves
-    zeros alone: it stays absent however long the population trains. Layers that a part does not have pass their
-    input on (``active``). Layers of a part must have one common width.
+    ``template`` is a network of the same class, at least as wide and as deep as each part; it becomes the
+    population. Padded units have zero incoming and outgoing weights. Their activation is zero (every activation
+    function used here maps 0 to 0), so the gradients of their weights are zero, and weight decay keeps them at zero:
+    padded units have no effect at any stage of training. Missing layers are skipped (``active``). All layers of a
+    part must have the same width.
 
-    Buffers that are the same in all parts stay shared; others, and those with one number per member (seeds, dropout
-    rates), get one entry per member.
+    Buffers that are equal in all parts stay shared. All others, and buffers with one number per member (seeds,
+    dropout rates), get one entry per member.
     """
     members = [next(part.parameters()).shape[0] for part in parts]
     total = sum(members)
@@ -49,7 +49,7 @@ def stack_members(parts: Sequence[_Network], template: _Network) -> _Network:
 
 
 def unstack_members(network: _Network, members: Sequence[int]) -> _Network:
-    """Some members of a stacked population; buffers that are the same for all of them are shared again."""
+    """Return some members of a stacked population; buffers that are equal for all of them become shared again."""
     chosen = select_members(network, list(members))
     count = len(members)
     for name, buffer in list(chosen.named_buffers()):
@@ -60,9 +60,9 @@ def unstack_members(network: _Network, members: Sequence[int]) -> _Network:
 
 
 def extract_members(network: nn.Module, members: Sequence[int], narrow: _Network) -> _Network:
-    """The inverse of stacking, for members of one shape: their weights in a network of that shape, ``narrow``.
+    """Undo stacking for members of one shape: copy their weights into ``narrow``, a network of that shape.
 
-    Buffers of ``narrow`` stay as they are.
+    Buffers of ``narrow`` do not change.
     """
     last = _last_columns(network)
     rows = list(members)
@@ -79,7 +79,7 @@ def extract_members(network: nn.Module, members: Sequence[int], narrow: _Network
 
 
 def _last_columns(network: nn.Module) -> dict[str, int]:
-    """How many columns of a parameter stay last, by its name."""
+    """Return ``n_last`` of each parameter by name."""
     return {
         f"{name}.{leaf}": module.n_last
         for name, module in network.named_modules()
@@ -99,7 +99,7 @@ def _put(target: Tensor, value: Tensor, n_last: int) -> None:
 
 
 def _fills(template: nn.Module) -> dict[str, float]:
-    """The raw values of absent weights, by the names of parameters, if they are not zero."""
+    """Return the raw value of padded weights for each parameter that is made non-negative, by name."""
     fills: dict[str, float] = {}
     for name, module in template.named_modules():
         if isinstance(module, MixedNetwork):
@@ -111,13 +111,13 @@ def _fills(template: nn.Module) -> dict[str, float]:
 
 
 def _stack_buffers(parts: Sequence[nn.Module], template: nn.Module, members: Sequence[int]) -> None:
-    # under all their names: the dropout layers of a network may hold one and the same tensor
+    # with duplicates: the dropout layers of a network may share one tensor
     names = [name for name, buffer in template.named_buffers(remove_duplicate=False) if buffer.ndim]
     own = [dict(part.named_buffers(remove_duplicate=False)) for part in parts]
     for name in names:
         if name.rpartition(".")[2] == "active":
             continue
-        # dropout of a layer that a part does not have: anything will do, its output is passed by
+        # the dropout of a missing layer can have any value, because its output is not used
         spare = next(tensors[name] for tensors in own if name in tensors) if any(name in o for o in own) else None
         if spare is None:
             continue
@@ -130,11 +130,11 @@ def _stack_buffers(parts: Sequence[nn.Module], template: nn.Module, members: Seq
         _set_buffer(template, name, torch.cat(rows))
     for module in template.modules():
         if isinstance(module, MemberDropout):
-            module.note_rates()
+            module.update_rates()
 
 
 def _mark_layers(parts: Sequence[nn.Module], template: nn.Module, members: Sequence[int]) -> None:
-    """Fill ``active`` where depths differ."""
+    """Fill ``active`` if depths differ."""
     for name, module in template.named_modules():
         if not isinstance(module, (TableEncoder, MixedNetwork)):
             continue

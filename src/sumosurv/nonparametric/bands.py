@@ -52,7 +52,7 @@ def confidence_band(
     y : outcome
     of : {"kaplan_meier", "nelson_aalen", "aalen_johansen", "turnbull"}
         The curve: S(t), Λ(t), F_k(t) of each cause, or S(t).
-    level : float
+    level : float, default 0.95
         The probability with which the limits contain the true value at a given time.
     kind : {"log-log", "log", "plain"}
         The scale on which limits are symmetric, estimate ± z · standard error. "plain": the scale of the estimate, with
@@ -64,7 +64,7 @@ def confidence_band(
         weights are sampling weights, treated as known.
     groups : array of shape (n,), optional
         The subject of each row, if subjects have several rows.
-    n_bootstrap : int
+    n_bootstrap : int, default 200
         Number of bootstrap samples for Turnbull's curve.
     random_state : int, Generator or None
         Seed of these samples.

@@ -80,7 +80,7 @@ def logrank_test(
         S(t-)^rho (1 - S(t-))^gamma with Kaplan-Meier's S of all groups. The log-rank test has the highest power if
         hazards are proportional; the next three emphasise early differences, Fleming-Harrington with gamma > 0 late
         ones. Choose the weighting before looking at the data: the smallest of several p-values is not a p-value.
-    rho, gamma : float
+    rho, gamma : float, default 0.0
         Exponents of Fleming-Harrington's weights, zero or more.
     strata : array of shape (n,), optional
         Groups are compared within strata only.
@@ -192,10 +192,9 @@ def _stratum(
     events, at_risk = np.zeros((2, len(times), n_groups))
     for g in range(n_groups):
         rows = outcome[group == g]
-        if len(rows):
-            at_risk[:, g] = at_risk_at(rows, times)
-            place = np.searchsorted(times, rows.time[rows.event])
-            events[:, g] = np.bincount(place, weights=rows.weights[rows.event], minlength=len(times))
+        at_risk[:, g] = at_risk_at(rows, times)
+        place = np.searchsorted(times, rows.time[rows.event])
+        events[:, g] = np.bincount(place, weights=rows.weights[rows.event], minlength=len(times))
     weight, share = weigh(counts), at_risk / at_risk.sum(axis=1, keepdims=True)
     left = np.divide(n - d, n - 1.0, out=np.ones_like(n), where=n > 1)
     factor = weight**2 * d * left
@@ -259,7 +258,7 @@ def restricted_mean_test(
         The group of each row.
     horizon : float
         τ, chosen before looking at the data. At most the last time of every group, unless its curve has reached zero.
-    level : float
+    level : float, default 0.95
         Confidence level of the intervals, which use the normal distribution, for ratios on the logarithmic scale.
     sample_weight : array of shape (n,), optional
         Number of rows that each row represents. With integer weights, the variance equals that of repeated rows. With

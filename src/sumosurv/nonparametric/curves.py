@@ -121,10 +121,10 @@ def kaplan_meier(y: Any, *, censoring: bool = False, half_width: int = 2, sample
     ----------
     y : outcome
         Exact and right-censored times; `turnbull` supports intervals.
-    censoring : bool
+    censoring : bool, default False
         Estimate the distribution of the *censoring* time instead: events and censorings are exchanged, and subjects
         with an event at t are not at risk of censoring at t (events come first among ties).
-    half_width : int
+    half_width : int, default 2
         k of the interpolated density; see `Tabulated`.
     sample_weight : array of shape (n,), optional
         Number of rows that each row represents.
@@ -167,7 +167,7 @@ def nelson_aalen(y: Any, *, half_width: int = 2, sample_weight: Any = None) -> T
     ----------
     y : outcome
         Exact and right-censored times.
-    half_width : int
+    half_width : int, default 2
         k of the interpolated density; see `Tabulated`.
     sample_weight : array of shape (n,), optional
         Number of rows that each row represents.
@@ -199,7 +199,7 @@ def turnbull(y: Any, *, half_width: int = 2, sample_weight: Any = None) -> Tabul
     ----------
     y : outcome
         Exact, interval-, left- and right-censored times in any combination; see `Surv.interval`.
-    half_width : int
+    half_width : int, default 2
         k of the interpolated density; see `Tabulated`.
     sample_weight : array of shape (n,), optional
         Number of rows that each row represents.
@@ -257,7 +257,7 @@ def breslow(y: Any, log_risk: Any, log_risk_new: Any, *, half_width: int = 2, sa
         g(x) of the training rows.
     log_risk_new : array of shape (m,)
         g(x) of the subjects to predict.
-    half_width : int
+    half_width : int, default 2
         k of the interpolated density; see `Tabulated`.
     sample_weight : array of shape (n,), optional
         Number of rows that each training row represents.
@@ -289,7 +289,7 @@ def aalen_johansen(y: Any, *, half_width: int = 2, sample_weight: Any = None, ca
     ----------
     y : outcome
         Exact and right-censored times, with causes 1, ..., K.
-    half_width : int
+    half_width : int, default 2
         k of the interpolated density; see `Tabulated`.
     sample_weight : array of shape (n,), optional
         Number of rows that each row represents.
@@ -362,7 +362,7 @@ def coarse_kaplan_meier(y: Any) -> Tabulated:
     """
     outcome = check_outcome(y)
     unit = outcome.last_time or 1.0
-    outcome = outcome.on_clock(unit=unit)
+    outcome = outcome.on_time_scale(unit=unit)
     weight, had = outcome.weights, outcome.had_event
     if not weight[had].any():
         return Tabulated([1.0], [1.0], between="hazard")

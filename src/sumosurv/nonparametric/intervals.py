@@ -21,24 +21,17 @@ _ALMOST_ALL = 1.0 - 1e-10  # the largest hazard before the last interval, where 
 
 @dataclass(frozen=True, eq=False)
 class TurnbullIntervals:
-    """The intervals with mass under Turnbull's estimate; the data do not say where it lies within an interval.
+    """The intervals (lower, upper] with mass under Turnbull's estimate, increasing and disjoint.
 
-    Parameters
-    ----------
-    lower, upper : array of shape (m,)
-        The intervals (lower, upper], increasing and disjoint; the limits are equal if the mass lies at that time. The
-        last upper limit is inf if some mass lies beyond the last time.
-    mass : array of shape (m,)
-        Their probabilities, which sum to one.
-    gap : float
-        The largest violation of the Karush-Kuhn-Tucker conditions, per row. Without entry times the mean
-        log-likelihood is within this of its maximum.
-    n_iter : int
+    The data do not say where the mass lies within an interval. The limits are equal if it lies at that time, and the
+    last upper limit is inf if some mass lies beyond the last time.
     """
 
-    lower: Floats
+    lower: Floats  # this and the next: limits, (m,)
     upper: Floats
-    mass: Floats
+    mass: Floats  # their probabilities, which sum to one
+    # the largest violation of the Karush-Kuhn-Tucker conditions, per row; without entry times the mean log-likelihood
+    # is within this of its maximum
     gap: float
     n_iter: int
 
@@ -65,9 +58,9 @@ def turnbull_intervals(
     y : outcome
     sample_weight : array of shape (n,), optional
         Number of rows that each row represents.
-    tol : float
+    tol : float, default 1e-09
         The iteration stops when no condition is violated by more than this, per row.
-    max_iter : int
+    max_iter : int, default 5000
 
     Examples
     --------

@@ -236,6 +236,11 @@ def names_in_words(names: Any, most: int = 12) -> str:
     return text if len(shown) <= most else f"{text}, ... ({len(shown):,} in all)"
 
 
+def how_many(number: int, what: str) -> str:
+    """A number and its noun, in the plural if needed."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def as_numbers(values: npt.NDArray[Any]) -> npt.NDArray[np.float64] | None:
     """Convert to float64; return None if a value is not a real number but text, a date or a duration."""
     if values.dtype.kind in "USOcmMV" and not all(_is_number(value) for value in values.ravel()):

@@ -24,8 +24,8 @@ _ROUNDED = 0.01  # of a cell: how far a recorded time may be off its grid
 class Outcome:
     """The observed outcomes of n rows: one array per field, checked by `check_outcome`.
 
-    All other modules read outcomes from this record. `__getitem__`, `on_clock` and `join` handle every field, so a new
-    field needs no changes in functions that take an outcome. A field is None if it is not needed: all rows enter at
+    All other modules read outcomes from this record. `__getitem__`, `on_time_scale` and `join` handle every field, so a
+    new field needs no changes in functions that take an outcome. A field is None if it is not needed: all rows enter at
     zero, there are no intervals, or there is one cause.
 
     Parameters
@@ -62,7 +62,7 @@ class Outcome:
         """Some of the rows: a slice, row numbers or a mask."""
         return type(self)(**each_field(lambda values: values[rows], self))
 
-    def on_clock(self, origin: float = 0.0, unit: float = 1.0) -> Self:
+    def on_time_scale(self, origin: float = 0.0, unit: float = 1.0) -> Self:
         """The same rows with times counted from another origin, in another unit: (time - origin) / unit."""
         entry = None if self.entry is None else np.maximum((self.entry - origin) / unit, 0.0)
         upper = None if self.upper is None else (self.upper - origin) / unit

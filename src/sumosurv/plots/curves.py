@@ -61,7 +61,7 @@ def plot_survival(
         Names of the subjects.
     band : Members, optional
         ``model.predict_members(X)`` of the same subjects: draws the band of ``predict_survival_band``.
-    level : float
+    level : float, default 0.95
         Weight of the members inside the band.
     """
     if band is not None and (not isinstance(band, Members) or len(band.distributions[0]) != len(distribution)):
@@ -107,7 +107,7 @@ def plot_incidences(
     Parameters
     ----------
     distribution : SurvivalDistribution
-    subject : int
+    subject : int, default 0
         Row of the distribution.
     horizon : float, optional
         Last time drawn; as in `plot_survival`.
@@ -216,12 +216,12 @@ def plot_kaplan_meier(
         Group of each row. The name of a pandas Series becomes the title of the legend.
     horizon : float, optional
         Last time drawn; the largest of y by default. A curve ends at the last time of its group.
-    level : float, optional
+    level : float, optional, default 0.95
         Level of the (log-log) confidence limits; None for no limits.
-    risk_table : bool
+    risk_table : bool, default True
         Write the numbers at risk below the ticks of the axis: with weights, their sum; with interval-censored rows, the
         number of rows known to be event-free.
-    censoring : bool
+    censoring : bool, default True
         Mark censored times.
     sample_weight : array of shape (n,), optional
         Number of rows that each row represents.
@@ -344,7 +344,7 @@ def plot_risk_groups(
         Outcome of the same subjects.
     cause : int, optional
         Cause, counted from one.
-    groups : int
+    groups : int, default 4
         Number of groups.
     times : array, optional
         Times at which curves are drawn; 200 times up to the largest of y by default.

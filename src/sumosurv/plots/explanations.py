@@ -164,7 +164,7 @@ def plot_importance(
         One of the scores of the result; the first by default.
     cause : int, optional
         One of the causes of the score; the first by default.
-    max_columns : int
+    max_columns : int, default 12
         Number of columns to draw, most important first; at most seven lines.
     """
     table = importance.table
@@ -330,7 +330,7 @@ def plot_contrast(contrast: Contrast, *, difference: bool = True, unit: str = ""
     Parameters
     ----------
     contrast : Contrast
-    difference : bool
+    difference : bool, default True
         Draw the difference; False for the two curves.
     """
     ax, quantity = axes(ax), contrast.quantity

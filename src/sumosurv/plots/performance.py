@@ -179,9 +179,9 @@ def plot_score(
         Censoring distribution, as in `brier`; `censoring_given_x` if censoring depends on x.
     cause : int, optional
         Cause, counted from one; required if the models have several.
-    n_bootstrap : int
+    n_bootstrap : int, default 100
         Bootstrap resamples for the bands; 0 for no bands.
-    confidence : float
+    confidence : float, default 0.95
         Level of the bands.
     sample_weight : array of shape (n,), optional
         Number of rows that each row represents.
@@ -313,7 +313,7 @@ def plot_penalty_path(model: CoxPHCV, *, max_names: int = 10, ax: Any = None) ->
     ----------
     model : CoxPHCV
         Fitted model.
-    max_names : int
+    max_names : int, default 10
         How many terms are named: those with the largest coefficients for the chosen penalty.
     """
     if not isinstance(model, CoxPHCV):
@@ -345,7 +345,7 @@ def plot_hazard_ratios(
         Fitted model.
     per : mapping of terms to numbers, optional
         Units of a column per which its ratio is shown, instead of one: ``{"age": 10}``.
-    level : float
+    level : float, default 0.95
         Level of the limits.
     """
     if not isinstance(model, CoxPH):

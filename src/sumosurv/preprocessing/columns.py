@@ -25,7 +25,7 @@ Floats = npt.NDArray[np.float64]
 NumericScaling = Literal["standard", "quantile"]
 
 UNSEEN, _MISSING, _FIRST_LEVEL = 0, 1, 2  # codes of a categorical column
-AT_ONCE = 1_000_000  # values of numeric columns that are read together
+AT_ONCE = 100_000  # values of numeric columns that are read together; they stay in cache
 LARGEST = 1e300  # larger numbers overflow when differences or sums are taken
 _KNOTS = 257  # of the quantiles of a numeric column
 _NUMBERS = ("integer", "floating", "mixed-integer-float", "decimal", "empty")  # of pandas.api.types.infer_dtype
@@ -142,15 +142,8 @@ def padded_knots(knots: Sequence[Sequence[float]]) -> tuple[Tensor, Tensor]:
 def knot_ranks(knots: Tensor, last: Tensor, values: Tensor) -> Tensor:
     """The rank of each value among the knots of its column: linear between knots, the middle of a run of equal knots.
 
-    Equal to ``np.interp`` between the knots, to the last bit.
-
-    Parameters
-    ----------
-    knots : Tensor of shape (columns, most)
-        Increasing; shorter lists end in infinities.
-    last : Tensor of shape (columns, 1)
-        The place of the last knot of each column, 1 at least.
-    values : Tensor of shape (columns, rows)
+    Equal to ``np.interp`` between the knots, to the last bit. Knots and their ends are as in `padded_knots`, with two
+    knots per column or more; values have the shape (columns, rows).
     """
     low = torch.searchsorted(knots, values)  # of the first knot that is not smaller
     high = torch.searchsorted(knots, values, right=True)
@@ -245,8 +238,12 @@ def learn_categories(name: str, values: pd.Series, weight: Floats | None) -> Cat
         check_text(name, levels, len(present))
     kinds = {type(level) for level in levels}
     ordered = sorted(levels) if len(kinds) <= 1 else sorted(levels, key=lambda v: (type(v).__name__, str(v)))
-    common = _most_common(ordered, values, weight)
-    return CategoricalColumn(name, tuple(_plain(level) for level in ordered), bool(values.isna().any()), common)
+    places = pd.Index(ordered, dtype=object).get_indexer(pd.Index(values.astype(object), dtype=object))
+    rows = places >= 0
+    counts = np.bincount(places[rows], None if weight is None else weight[rows], minlength=max(len(ordered), 1))
+    common = int(counts.argmax())  # the first of several
+    plain = tuple(level.item() if isinstance(level, np.generic) else level for level in ordered)  # JSON can hold them
+    return CategoricalColumn(name, plain, bool(values.isna().any()), common)
 
 
 def learn_numbers(
@@ -297,19 +294,6 @@ def learn_present(
         NumericColumn(name, middle, spread, False, tuple(knots.get(j, ())), own)
         for j, (name, middle, spread, own) in enumerate(learned)
     ]
-
-
-def _most_common(levels: list[Any], values: pd.Series, weight: Floats | None) -> int:
-    """The place of the level that most rows have; the first of several."""
-    places = pd.Index(levels, dtype=object).get_indexer(pd.Index(values.astype(object), dtype=object))
-    rows = places >= 0
-    counts = np.bincount(places[rows], None if weight is None else weight[rows], minlength=max(len(levels), 1))
-    return int(counts.argmax())
-
-
-def _plain(level: Any) -> Any:
-    """A level as a plain Python value that JSON can hold."""
-    return level.item() if isinstance(level, np.generic) else level
 
 
 # ------------------------------------------------------------------ types of columns

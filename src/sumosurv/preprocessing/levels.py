@@ -18,7 +18,7 @@ from sumosurv.warn import warn_user
 _SHOWN = 5
 _UNSEEN = (
     "Column {name!r}: {rows:,} of {of:,} values were not seen in training ({values}) and are "
-    "treated as an unknown level. Training levels are, for example, {levels}."
+    "{read_as}. Training levels are, for example, {levels}."
 )
 _REWRITTEN = (
     "Column {name!r}: {rows:,} of {of:,} values are spelled differently from the training levels "
@@ -118,10 +118,11 @@ class LevelNotes:
         values: pd.Series,
         unseen: npt.NDArray[np.bool_],
         rewritten: npt.NDArray[np.bool_],
+        read_as: str,
     ) -> None:
         """Count the values of a column in some rows; readers of the same rows count on their own."""
         known = ", ".join(map(repr, levels[:3]))
-        for text, rows in ((_UNSEEN, unseen), (_REWRITTEN, rewritten)):
+        for text, rows in ((_UNSEEN.replace("{read_as}", read_as), unseen), (_REWRITTEN, rewritten)):
             entry = self._noted.setdefault((text, reader, name, known), _Noted())
             entry.rows, entry.of = entry.rows + int(rows.sum()), entry.of + len(rows)
             if rows.any() and len(entry.values) <= _SHOWN:
@@ -149,13 +150,7 @@ def listed(names: Sequence[str]) -> str:
 def check_text(name: str, levels: Sequence[Any], n_rows: int) -> None:
     """Check a column of text: refuse dates and percentages, warn of numbers written as text and of identifiers.
 
-    Parameters
-    ----------
-    name : str
-    levels : sequence
-        Its distinct values.
-    n_rows : int
-        How many of its values are not missing.
+    It has these distinct values, and ``n_rows`` that are not missing.
     """
     if len(levels) and all(isinstance(level, str) for level in levels):
         keep = "or turn the column into a category to keep it as it is"

@@ -51,7 +51,7 @@ class Preprocessor:
     Parameters
     ----------
     scaling : {"standard", "quantile"}
-    one_hot : bool
+    one_hot : bool, default False
         Give categories as 0/1 columns among the numbers, for encoders that read one tensor.
     max_components : int, optional
         Of a wide table (more numbers than this, and more than a quarter of the training rows) networks read so many
@@ -112,7 +112,8 @@ class Preprocessor:
             if not bool(torch.isfinite(numeric).all()):
                 raise ValueError("X contains NaN or infinity; arrays that bypass preprocessing must be finite.")
             return Inputs(numeric, torch.zeros(len(numeric), 0, dtype=torch.long))
-        if device is not None and device.type != "cpu" and self._only_numbers():
+        only_numbers = self.projection is None and all(isinstance(column, NumericColumn) for column in self.columns)
+        if device is not None and device.type != "cpu" and only_numbers:
             return self.transform_on(X, device)
         numbers, codes = self.table(X)
         numbers = np.ascontiguousarray(numbers)
@@ -126,9 +127,6 @@ class Preprocessor:
         codes = torch.zeros(len(values), 0, dtype=torch.long, device=device)
         made: Inputs = ColumnReader(self.columns).to(device)(values, codes)
         return made
-
-    def _only_numbers(self) -> bool:
-        return self.projection is None and all(isinstance(column, NumericColumn) for column in self.columns)
 
     def _checked_frame(self, X: Any) -> pd.DataFrame:
         """A table with the columns of training."""
@@ -178,8 +176,8 @@ class Preprocessor:
             numbers[:, first[places][flagged] + 1] = missing[flagged].T
         return numbers, np.hstack(codes)
 
-    def note_levels(self, X: Any, notes: LevelNotes) -> None:
-        """Note values of categorical columns that training rows did not have."""
+    def note_levels(self, X: Any, notes: LevelNotes, read_as: str = "treated as an unknown level") -> None:
+        """Note values of categorical columns that training rows did not have, and how they are read."""
         if self.row_shape is not None or sparse.issparse(X):  # which has numbers only
             return
         frame = self._checked_frame(X)
@@ -187,7 +185,7 @@ class Preprocessor:
             if isinstance(column, CategoricalColumn):
                 values = frame.iloc[:, j]
                 coded, rewritten = column.transform(values)
-                notes.add(id(self), column.name, column.levels, values, coded == UNSEEN, rewritten)
+                notes.add(id(self), column.name, column.levels, values, coded == UNSEEN, rewritten, read_as)
 
     @property
     def n_numeric(self) -> int:
@@ -203,7 +201,7 @@ class Preprocessor:
             for column in self.columns
         ]
 
-    def inputs_in_words(self) -> str:
+    def inputs_description(self) -> str:
         """How many numbers a row has after preprocessing, and where they come from."""
         if self.row_shape is not None:
             return f"rows of shape {self.row_shape}"

@@ -17,7 +17,7 @@ class ColumnReader(nn.Module):
     Parameters
     ----------
     columns : sequence of NumericColumn and CategoricalColumn
-    one_hot : bool
+    one_hot : bool, default False
         Give categories as 0/1 columns among the numbers.
     projection : Tensor, optional
         Turns the numbers into principal components.

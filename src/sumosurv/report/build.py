@@ -84,19 +84,19 @@ def make_report(
         Unit of time, for labels.
     causes : sequence of str, optional
         Names of the competing causes.
-    subjects : bool
+    subjects : bool, default True
         Whether to show three rows of X as examples.
     sample_weight : array of shape (n,), optional
         Number of rows that each row represents.
     groups : array of shape (n,), optional
         Subject of each row.
-    n_bootstrap : int
+    n_bootstrap : int, default 200
         Bootstrap resamples for intervals; 0 for no intervals.
-    max_rows : int
+    max_rows : int, default 1000
         Largest number of rows for importance and effects; a larger table is sampled at random.
-    random_state : int
+    random_state : int, default 0
         Seed.
-    verbose : bool
+    verbose : bool, default True
         Whether to show a progress bar if the report takes longer than two seconds.
 
     Returns

@@ -13,9 +13,10 @@ from sumosurv._version import __version__
 from sumosurv.model_files import model_digest
 from sumosurv.models import preprocessor_of
 from sumosurv.nonparametric import kaplan_meier
+from sumosurv.outcome.checks import how_many
 from sumosurv.plots import plot_kaplan_meier
 from sumosurv.preprocessing import CategoricalColumn
-from sumosurv.report.document import Picture, Section, count, draw, in_percent, number, shown
+from sumosurv.report.document import Picture, Section, draw, in_percent, number, shown
 from sumosurv.report.groups import small_groups
 from sumosurv.report.inputs import ReportInputs
 
@@ -29,7 +30,7 @@ def data_section(inputs: ReportInputs) -> Section:
     section = Section("data", "Data")
     outcome = inputs.outcome
     section.summary.append(
-        f"{count(len(outcome), 'row')} with {count(int(outcome.had_event.sum()), 'event')}. Horizons: "
+        f"{how_many(len(outcome), 'row')} with {how_many(int(outcome.had_event.sum()), 'event')}. Horizons: "
         f"{', '.join(inputs.time(float(t)) for t in inputs.times)}."
     )
     section.table("Rows used for the evaluation", ["", ""], _facts(inputs))
@@ -163,7 +164,7 @@ def _unlike_training(inputs: ReportInputs) -> list[str]:
         else:
             continue
         if rows:
-            found.append(f"{shown(column.name)}, {count(rows, 'row')} ({what})")
+            found.append(f"{shown(column.name)}, {how_many(rows, 'row')} ({what})")
     return found
 
 

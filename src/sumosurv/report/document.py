@@ -15,6 +15,7 @@ import numpy as np
 _LONGEST = 80  # characters of a value in a table
 _LARGEST = 150_000  # bytes of a vector graphic
 _DPI = 150
+_PADDING = 3 / 72  # inches around a picture
 _WHOLE, _HALF = (6.4, 4.0), (4.8, 4.0)  # small, so that words stay legible on a phone
 
 
@@ -98,10 +99,11 @@ def draw(
     settings: dict[Any, Any] = {"svg.hashsalt": "sumosurv", "text.parse_math": formulas, "text.usetex": False}
     with mpl.rc_context(settings), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")  # a name in a script that the font lacks
-        figure = Figure(figsize=_HALF if half else _WHOLE, layout="constrained")
+        figure = Figure(figsize=_HALF if half else _WHOLE)
         ax = plot(*arguments, **options, ax=figure.subplots())
         if not legend:
             ax.get_legend().remove()
+        fill_figure(figure, ax)
         vector = io.BytesIO()
         figure.savefig(vector, format="svg", metadata={"Date": None})
         kind, content = "svg+xml", vector.getvalue()
@@ -111,6 +113,18 @@ def draw(
             kind, content = "png", pixels.getvalue()
     source = f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
     return Picture(source, alt, caption, half)
+
+
+def fill_figure(figure: Any, ax: Any) -> None:
+    """Let the axes with their labels fill the figure: the constrained layout of one pair of axes, in one pass."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    canvas: Any = FigureCanvasAgg(figure)
+    renderer = canvas.get_renderer()
+    outer, inner, padding = ax.get_tightbbox(renderer), ax.get_window_extent(renderer), _PADDING * figure.dpi
+    low, high = inner.min - outer.min + padding, outer.max - inner.max + padding
+    (left, bottom), (right, top) = low / figure.bbox.size, 1.0 - high / figure.bbox.size
+    figure.subplots_adjust(left=left, bottom=bottom, right=right, top=top)
 
 
 def number(value: Any, digits: int = 4) -> str:
@@ -123,11 +137,6 @@ def number(value: Any, digits: int = 4) -> str:
     text = f"{value:.{digits}g}" if abs(value) < 10 ** (digits - 1) or abs(value) >= 1e9 else f"{value:,.0f}"
     text = text.replace(",", "") if abs(value) < 10_000 else text
     return text.replace("-", "−")
-
-
-def count(number: int, what: str) -> str:
-    """A number and its noun, in the plural if needed."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def estimate(value: Any, low: Any, high: Any) -> tuple[str, str]:

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from sumosurv.explain import partial_dependence, permutation_importance
+from sumosurv.explain import Effect, Importance, partial_dependence, permutation_importance
 from sumosurv.models import innermost
 from sumosurv.plots import plot_effect, plot_importance, plot_incidences, plot_survival
 from sumosurv.plots.figure import at_times
 from sumosurv.report.document import Item, Section, draw, estimate, in_percent, number, shown
 from sumosurv.report.inputs import ReportInputs
-from sumosurv.scores import SCORES, log_likelihood
+from sumosurv.scores import SCORES
 
 _REPEATS = 3
 _MOST_COLUMNS = 40  # for importance: the shuffles of wide tables would take hours
@@ -31,17 +31,14 @@ def drivers_section(inputs: ReportInputs) -> Section:
         section.note(f"{why}: importance and effects are not shown. See sumosurv.explain.")
         return section
     rows = inputs.some_rows()
-    X, score = inputs.take(rows), _score(inputs)
-    found = permutation_importance(
-        inputs.model,
-        X,
-        inputs.outcome[rows],
-        scores=score,
-        n_repeats=_REPEATS,
-        n_bootstrap=inputs.n_bootstrap,
-        random_state=inputs.seed,
-    )
-    table = found.table
+    X = inputs.take(rows)
+    try:
+        found = _importance(inputs, X, rows, "log_likelihood")
+    except ValueError:
+        if not inputs.exact:
+            raise
+        found = _importance(inputs, X, rows, "integrated_brier")  # step curves give some rows probability zero
+    table, score = found.table, found.full["score"].iloc[0]
     lines = [[shown(str(row.column)), *estimate(row.value, row.low, row.high)] for row in table.itertuples(index=False)]
     some = "" if len(rows) == len(inputs.outcome) else f", on {len(rows):,} rows drawn at random"
     first = ", ".join(str(name) for name in table["column"].head(3))
@@ -60,9 +57,10 @@ def drivers_section(inputs: ReportInputs) -> Section:
             "∞: with shuffled values of the column, the model assigns probability zero to some observed outcome."
         )
     columns = list(table["column"].head(_EFFECTS if not inputs.causes else _EFFECTS // 2))
+    effects: dict[Any, list[Effect]] = {}
     for cause in inputs.cause_numbers:
         for column in columns:
-            section.attempt(f"Effect of {column}", _effect, inputs, X, column, cause)
+            section.attempt(f"Effect of {column}", _effect, inputs, X, column, cause, effects)
     section.note(
         "Importance and effects describe the predictions. They do not say what would happen to a subject if a "
         "covariate were changed: that is a causal question, which these data alone cannot answer."
@@ -70,19 +68,33 @@ def drivers_section(inputs: ReportInputs) -> Section:
     return section
 
 
-def _score(inputs: ReportInputs) -> str:
-    """The log-likelihood; the Brier score if a step curve assigns probability zero to some row."""
-    terms = log_likelihood(
-        inputs.predicted, inputs.outcome, resolution=inputs.estimator.cells_ if inputs.exact else None
+def _importance(inputs: ReportInputs, X: Any, rows: Any, score: str) -> Importance:
+    return permutation_importance(
+        inputs.model,
+        X,
+        inputs.outcome[rows],
+        scores=score,
+        n_repeats=_REPEATS,
+        n_bootstrap=inputs.n_bootstrap,
+        random_state=inputs.seed,
     )
-    return "log_likelihood" if np.isfinite(terms).all() or not inputs.exact else "integrated_brier"
 
 
-def _effect(inputs: ReportInputs, X: Any, column: Any, cause: int | None) -> Item:
-    name = column if hasattr(X, "columns") else int(column)
-    effect = partial_dependence(
-        inputs.model, X, name, times=[inputs.main], cause=cause, max_rows=_EFFECT_ROWS, random_state=inputs.seed
-    )
+def _effect(inputs: ReportInputs, X: Any, column: Any, cause: int | None, known: dict[Any, list[Effect]]) -> Item:
+    """Draw the effect of a column on the risk of a cause; ``known`` keeps the effects on all causes."""
+    if column not in known:
+        name, causes = column if hasattr(X, "columns") else int(column), [k for k in inputs.cause_numbers if k]
+        found = partial_dependence(
+            inputs.model,
+            X,
+            name,
+            times=[inputs.main],
+            cause=causes or None,
+            max_rows=_EFFECT_ROWS,
+            random_state=inputs.seed,
+        )
+        known[column] = found if causes else [found]
+    effect = known[column][(cause or 1) - 1]
     of = "survival probability" if cause is None else f"incidence of {inputs.event_name(cause)}"
     ends = ", ".join(
         f"{number(effect.mean[i, 0], 3)} at {shown(effect.grid[0][i])}" for i in (0, len(effect.grid[0]) - 1)

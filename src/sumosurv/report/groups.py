@@ -9,10 +9,11 @@ import pandas as pd
 
 from sumosurv.nonparametric import aalen_johansen, confidence_band
 from sumosurv.outcome import Outcome
+from sumosurv.outcome.checks import how_many
 from sumosurv.plots import plot_kaplan_meier, plot_risk_groups
 from sumosurv.plots.curves import known_until
 from sumosurv.plots.figure import at_times
-from sumosurv.report.document import Picture, Section, count, draw, in_percent, shown
+from sumosurv.report.document import Picture, Section, draw, in_percent, shown
 from sumosurv.report.inputs import ReportInputs
 
 _MOST_LEVELS, _MOST_COLUMNS = 8, 6
@@ -57,7 +58,7 @@ def small_groups(inputs: ReportInputs) -> list[str]:
     for name, level, rows in [] if inputs.frame is None else _levels(inputs.frame):
         events = int(inputs.outcome.had_event[rows].sum())
         if rows.sum() < _FEW_ROWS or events < _FEW_EVENTS:
-            found.append(f"{name} = {level} ({count(int(rows.sum()), 'row')}, {count(events, 'event')})")
+            found.append(f"{name} = {level} ({how_many(int(rows.sum()), 'row')}, {how_many(events, 'event')})")
     return found
 
 

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from sumosurv.distributions import SurvivalDistribution, Tabulated
+from sumosurv.distributions import CauseTime, SurvivalDistribution, Tabulated
+from sumosurv.distributions.causes import log_event_free
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.outcome.checks import check_weight
 
@@ -81,7 +82,7 @@ def times_weight(values: Array, sample_weight: Any) -> Array:
 
 
 def of_cause(
-    distribution: SurvivalDistribution, outcome: Outcome, cause: int | None, memory: CurveMemory | None = None
+    distribution: SurvivalDistribution, outcome: Outcome, cause: int | None
 ) -> tuple[SurvivalDistribution, npt.NDArray[np.bool_]]:
     """Return the time to an event of one cause, infinite if another cause comes first, and which rows had another.
 
@@ -94,7 +95,7 @@ def of_cause(
             f"cause={cause} needs a distribution with {outcome.n_causes} causes, as in y, and it has one; "
             "fit the model to rows with causes."
         )
-    curves = distribution.cause(cause) if memory is None else memory.cause(distribution, cause)
+    curves = distribution.cause(cause)
     if outcome.cause is None and distribution.n_causes > 1:
         raise ValueError(
             f"The distribution has {distribution.n_causes} causes, but y does not distinguish them; give the number of "
@@ -246,22 +247,35 @@ def risk_at(distribution: SurvivalDistribution, time: float) -> Array:
 
 
 class CurveMemory:
-    """The last evaluated curves on their grid, up to 2²⁵ subjects × times, which the next score often needs again."""
+    """Evaluated curves on their grids, up to 2²⁵ subjects × times, which later scores often need again."""
 
     def __init__(self) -> None:
-        self._distribution: SurvivalDistribution | None = None
-        self._times = self._table = np.empty(0)
-        self._causes: dict[int, tuple[SurvivalDistribution, SurvivalDistribution]] = {}
+        self._tables: dict[tuple[SurvivalDistribution, bytes], list[Array]] = {}
 
     def log_survival(self, distribution: SurvivalDistribution, times: Array) -> Array:
-        """Return log S at the times, (n, m)."""
-        if self._distribution is not distribution or not np.array_equal(self._times, times):
-            self._distribution, self._times = distribution, times.copy()
-            self._table = curve_table(distribution, times, log=True)
-        return self._table
+        """Return log S at the times, (n, m); the curves of all causes are evaluated together."""
+        base, place = distribution, 0
+        if isinstance(distribution, CauseTime):
+            base, place = distribution.base, distribution.number - 1
+        key = base, times.tobytes()
+        if key not in self._tables:
+            kept = sum(table.size for tables in self._tables.values() for table in tables)
+            if kept + len(base) * len(times) > _KEPT:
+                self._tables.clear()
+            if base is distribution:
+                self._tables[key] = [curve_table(base, times, log=True)]
+            else:
+                self._tables[key] = _cause_tables(base, times)
+        return self._tables[key][place]
 
-    def cause(self, distribution: SurvivalDistribution, cause: int) -> SurvivalDistribution:
-        """Return the time to an event of one cause: the same object each time."""
-        if cause not in self._causes or self._causes[cause][0] is not distribution:
-            self._causes[cause] = (distribution, distribution.cause(cause))
-        return self._causes[cause][1]
+
+def _cause_tables(distribution: SurvivalDistribution, times: Array) -> list[Array]:
+    """Return log(1 - F_k) of each cause at each time, shape (n, m)."""
+    n, rows = len(distribution), max(1, _CELLS // len(times))
+    tables = np.empty((distribution.n_causes, n, len(times)))
+    for start in range(0, n, rows):
+        part = slice(start, min(start + rows, n))
+        with torch.no_grad():
+            some = distribution if part == slice(0, n) else distribution[part]
+            tables[:, part] = np.moveaxis(log_event_free(some, times), -1, 0)
+    return list(tables)

@@ -24,14 +24,7 @@ _CELLS = 1 << 21  # resamples × subjects held at once
 
 
 class Resamples:
-    """How often each of n subjects was drawn in each of r resamples.
-
-    Parameters
-    ----------
-    outcome : Outcome
-        Of the n subjects.
-    counts : array of shape (r, n)
-    """
+    """How often each of n subjects was drawn in each of r resamples: their outcome, and counts (r, n)."""
 
     def __init__(self, outcome: Outcome, counts: Array) -> None:
         self.outcome, self.counts = outcome, counts
@@ -58,12 +51,6 @@ class Bootstrap:
 
     A subject is drawn with all of its rows. Whole-number weights count rows, as if each row were repeated; other
     weights multiply the number of times that a row is drawn.
-
-    Parameters
-    ----------
-    outcome : Outcome
-    n_resamples : int
-    rng : numpy.random.Generator
     """
 
     def __init__(self, outcome: Outcome, n_resamples: int, rng: np.random.Generator) -> None:
@@ -100,13 +87,8 @@ def product_limit(counts: Array, failed: npt.NDArray[np.bool_]) -> Array:
     """Return Kaplan-Meier curves of r weighted samples: 1, then the estimate after each row, shape (r, n + 1).
 
     Rows are in the order of time, events before censorings among ties. Tied rows may be taken one after the other,
-    (1 - a/n) (1 - b/(n - a)) = 1 - (a + b)/n.
-
-    Parameters
-    ----------
-    counts : array of shape (r, n)
-    failed : bool array of shape (n,)
-        The rows at which the curve steps down: the events, or the censorings for the censoring distribution.
+    (1 - a/n) (1 - b/(n - a)) = 1 - (a + b)/n. The curve steps down at rows that ``failed``: the events, or the
+    censorings for the censoring distribution.
 
     Examples
     --------
@@ -138,10 +120,6 @@ def incidence_limit(counts: Array, outcome: Outcome, own: npt.NDArray[np.bool_],
 
 class WeightedSums:
     """``weights @ values`` of shapes (r, n) and (n, k), with zero for a weight of zero times an infinite value.
-
-    Parameters
-    ----------
-    values : array of shape (n, k)
 
     Examples
     --------

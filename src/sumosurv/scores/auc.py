@@ -112,7 +112,7 @@ def integrated_auc(
         As in `cumulative_dynamic_auc`.
     times : array of shape (m,), tuple (low, high) or None
         As in `integrated_brier`.
-    n_times : int
+    n_times : int, default 50
 
     Returns
     -------
@@ -146,16 +146,18 @@ def auc_terms(
     cause: int | None = None,
     censoring: SurvivalDistribution | None = None,
     memory: CurveMemory | None = None,
+    each: bool = False,
     **weighting: Any,
 ) -> Terms:
-    """Return each subject's share of the pairs of an AUC: integrated, or at one time, which is given as a number.
+    """Return each subject's share of the pairs of an AUC: integrated, at one time, given as a number, or at each time.
 
     The weights of the times stay in resamples. Without ``censoring``, G is the Kaplan-Meier estimate of the rows
     themselves.
     """
     outcome = check_rows(y)
-    grid = check_times(times) if isinstance(times, float) else time_grid(times, outcome.time, n_times)
-    share = np.ones(1) if len(grid) == 1 else _event_shares(outcome, grid, cause)
+    at_times = each or isinstance(times, float)
+    grid = check_times(times) if at_times else time_grid(times, outcome.time, n_times)
+    share = np.ones(1) if at_times or len(grid) == 1 else _event_shares(outcome, grid, cause)
     weights = GridWeights(Weighting.of(outcome, censoring, **weighting), outcome, grid)
     sides = _all_sides(distribution, outcome, weights, cause, memory)
     case, control, over, under = (
@@ -166,7 +168,8 @@ def auc_terms(
 
     def combine(won: Array, case: Array, control: Array) -> Array:
         # sums over pairs, each to first order: a subject's pairs change with it and with its partners
-        return mean_of_known(share_of_pairs(won - pairs, case * controls + cases * control - cases * controls), share)
+        found = share_of_pairs(won - pairs, case * controls + cases * control - cases * controls)
+        return found if each else mean_of_known(found, share)
 
     quantities = np.stack([np.where(case > 0, over, under) / n, case > 0, control > 0], axis=1)
     block = slice(0, n), quantities, outcome.time[:, None] > grid
@@ -189,7 +192,7 @@ def _markers(
     n, m = len(outcome), len(grid)
     if isinstance(distribution, SurvivalDistribution):
         check_subjects(distribution, outcome)
-        curves, other = of_cause(distribution, outcome, cause, memory)
+        curves, other = of_cause(distribution, outcome, cause)
         return -(memory or CurveMemory()).log_survival(curves, grid), other
     risk = check_risks(distribution, n, m)
     return np.broadcast_to(risk.reshape(n, -1), (n, m)), of_other_causes(outcome, cause)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import torch
 
@@ -45,23 +44,13 @@ class HeldRows:
 
 
 class MemoryRows:
-    """A table in memory: one block, on which every score is computed at once.
-
-    Attributes
-    ----------
-    models : mapping of names to models
-    n_causes : int
-    outcome : Outcome
-        Of the rows that count; times are counted from entry.
-    counted : bool array
-        Which rows of the source count: those whose weight is not zero.
-    """
+    """A table in memory: one block, on which every score is computed at once."""
 
     def __init__(self, models: Mapping[str, Any], source: Source) -> None:
         (block,) = source.blocks()
         assert block.outcome is not None
         self.models, self._X = models, block.X
-        self.counted = np.zeros(source.n_rows, dtype=np.bool_)
+        self.counted = np.zeros(source.n_rows, dtype=np.bool_)  # rows of the source whose weight is not zero
         self.counted[block.rows] = True
         columns = {name: _columns(model, source) for name, model in models.items()}
         self._covariates = _of_any(columns)
@@ -71,7 +60,7 @@ class MemoryRows:
             d = d[block.rows] if len(d) == source.n_rows > len(block) else d
             curves[name], held = d, check_subjects(d, block.outcome, entry=True, intervals=True)
         self.held = HeldRows(curves, held)
-        self.outcome = self.held.since_entry
+        self.outcome = self.held.since_entry  # of the rows that count
         self.n_causes = common_causes(curves) or 1
 
     def weighted(self, requests: list[Request], censoring: Any, random_state: Any) -> tuple[list[Request], list[str]]:
@@ -102,13 +91,6 @@ class BlockRows:
     map_blocks : callable
         Applies a `BlockTask` to blocks of rows and returns the results in any order, as the builtin ``map`` does in
         this process. A cluster sends the blocks to its workers.
-
-    Attributes
-    ----------
-    models, n_causes
-        As in `MemoryRows`.
-    outcome : Outcome
-        Few rows with weights that stand for all; times are counted from entry.
     """
 
     def __init__(self, models: Mapping[str, Any], source: Source, map_blocks: MapBlocks = map) -> None:
@@ -125,7 +107,8 @@ class BlockRows:
             sketch.add(block.outcome.since_entry(), hashed(block.rows, 0))
             smallest = np.sort(np.concatenate([smallest, hashed(block.rows, 2)]))[:_SAMPLED]
         assert sketch is not None
-        self._sketch, self.outcome, self._last_hash = sketch, sketch.outcome(), smallest[-1]
+        self.outcome = sketch.outcome()  # few rows with weights that stand for all; times are counted from entry
+        self._sketch, self._last_hash = sketch, smallest[-1]
 
     def weighted(self, requests: list[Request], censoring: Any, random_state: Any) -> tuple[list[Request], list[str]]:
         """Fix the censoring curve and the range of times, which single blocks do not know."""
@@ -244,17 +227,11 @@ class BlockTask:
                         partials[place, name] = partial
         hashes = hashed(block.rows, 2)
         chosen = np.flatnonzero(hashes <= self.last_hash) if self.last_hash is not None else np.empty(0, dtype=np.intp)
-        return ScoredBlock(len(block), partials, _sampled(block, chosen))
-
-
-def _sampled(block: Block, chosen: npt.NDArray[np.intp]) -> Block:
-    """Return some rows of a block; their subjects become groups, which are resampled together."""
-    outcome = block.outcome
-    assert outcome is not None
-    outcome = outcome[chosen]
-    if not np.array_equal(block.subjects, block.rows):
-        outcome = replace(outcome, group=hashed(block.subjects[chosen], 1).view(np.int64))
-    return Block(take_rows(block.X, chosen), outcome, block.rows[chosen], block.subjects[chosen])
+        outcome = outcome[chosen]
+        if not np.array_equal(block.subjects, block.rows):  # subjects become groups, which are resampled together
+            outcome = replace(outcome, group=hashed(block.subjects[chosen], 1).view(np.int64))
+        sample = Block(take_rows(block.X, chosen), outcome, block.rows[chosen], block.subjects[chosen])
+        return ScoredBlock(len(block), partials, sample)
 
 
 def _of_any(columns: Mapping[str, Sequence[str] | None]) -> list[str] | None:

@@ -125,7 +125,7 @@ def d_calibration(
     ----------
     distribution : SurvivalDistribution
     y : outcome
-    bins : int
+    bins : int, default 10
     resolution : Cells, optional
         Cells of time to which times were rounded: an event then lies somewhere in its cell. ``model.cells_`` are the
         cells that a model was fitted with.

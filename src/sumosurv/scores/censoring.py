@@ -97,8 +97,8 @@ def censoring_given_x(
     X : table of covariates
     y : outcome
         Right-censored, observed from the start; an event of any cause ends the observation of the censoring time.
-    n_folds : int
-    random_state : seed or numpy.random.Generator
+    n_folds : int, default 5
+    random_state : seed or numpy.random.Generator, default 0
     sample_weight : array of shape (n,), optional
         Number of rows that each row represents.
     groups : array of shape (n,), optional
@@ -161,17 +161,12 @@ def check_censoring(
     own, other = (_cell_likelihood(g, outcome, edges) for g in (given, marginal))
     with np.errstate(invalid="ignore"):
         gain = np.where(own == other, 0.0, own - other)  # also if both are -inf
-    return CensoringCheck(name, *_mean_and_error(gain, outcome), given)
-
-
-def _mean_and_error(values: Array, outcome: Outcome) -> tuple[float, float]:
-    """Return the weighted mean of values and its standard error over subjects; nan if a value is infinite."""
     counted = outcome.weights > 0
-    values, outcome = values[counted], outcome[counted]
-    mean = float(np.average(values, weights=outcome.weights))
-    if not np.isfinite(values).all():
-        return mean, float("nan")
-    return mean, float(np.sqrt(covariance_of_means((values - mean)[:, None], outcome)[0, 0]))
+    gain, outcome = gain[counted], outcome[counted]
+    mean, error = float(np.average(gain, weights=outcome.weights)), float("nan")
+    if np.isfinite(gain).all():
+        error = float(np.sqrt(covariance_of_means((gain - mean)[:, None], outcome)[0, 0]))
+    return CensoringCheck(name, mean, error, given)
 
 
 def large_weights(censoring: SurvivalDistribution, outcome: Outcome, horizon: float) -> float | None:

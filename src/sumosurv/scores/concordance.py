@@ -24,7 +24,9 @@ from sumosurv.scores._inputs import (
     step_columns,
     step_table,
 )
-from sumosurv.scores._pairs import (
+from sumosurv.scores._resampling import MeanTerms, Resamples, Terms, WeightedSums, share_of_pairs
+from sumosurv.scores._weighting import OnZero, OwnWeightTerms, Weighting
+from sumosurv.scores.pairs import (
     HARRELL,
     Pairs,
     SortedOutcome,
@@ -34,8 +36,6 @@ from sumosurv.scores._pairs import (
     count_later,
     pair_terms,
 )
-from sumosurv.scores._resampling import MeanTerms, Resamples, Terms, WeightedSums, share_of_pairs
-from sumosurv.scores._weighting import OnZero, OwnWeightTerms, Weighting
 
 TdMethod = Literal["harrell", "adj_antolini", "antolini"]
 
@@ -347,12 +347,14 @@ def _exact_cells(y: SortedOutcome, distribution: SurvivalDistribution) -> Cells:
     """Yield one cell for each event time, with log S of everyone at risk; some times are evaluated together."""
     n, starts = len(y.time), np.unique(y.start[y.event])
     edges = np.concatenate([[0], starts[1:], [n]]) if len(starts) else np.array([0, n])
-    by_time, done = distribution[y.order], 0
+    done = 0
     while done < len(starts):
         first = int(edges[done])
         block = starts[done : done + max(1, _CELLS // (n - first))]
-        with torch.no_grad():
-            curves = by_time[slice(first, n)].log_survival(y.time[block])
+        with torch.no_grad():  # rows are taken after the evaluation if all are at risk, which is cheaper
+            part = distribution[y.order[first:]] if first else distribution
+            curves = part.log_survival(y.time[block])
+        curves = curves if first else curves[y.order]
         for k in range(len(block)):
             start, stop = int(edges[done + k]), int(edges[done + k + 1])
             yield start, stop, curves[start - first :, k]

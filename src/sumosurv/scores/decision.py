@@ -77,9 +77,9 @@ def decision_curve(
         act.
     cause : int, optional
         The cause, counted from one; any cause by default.
-    level : float
+    level : float, default 0.95
         Confidence level of the intervals, which are quantiles over resamples of the subjects.
-    n_bootstrap : int
+    n_bootstrap : int, default 200
         Number of resamples; 0 for no intervals.
     random_state : int, Generator or None
         Seed of the resamples.

@@ -14,11 +14,11 @@ from sumosurv.distributions import SurvivalDistribution
 from sumosurv.models import cells_of, check_names
 from sumosurv.outcome import Cells, Outcome
 from sumosurv.scores._inputs import CurveMemory, follow_up, median_time
-from sumosurv.scores._resampling import Bootstrap, Estimate
+from sumosurv.scores._resampling import Bootstrap, Estimate, MeanTerms, Resamples
 from sumosurv.scores.blocks import BlockRows, HeldRows, MemoryRows, common_causes, rows_of
 from sumosurv.scores.censoring import CensoringCheck, resolve_censoring
 from sumosurv.scores.evaluation_table import Evaluation
-from sumosurv.scores.score import Request, RequestedScores, default_scores, find_score, make_requests
+from sumosurv.scores.score import Request, RequestedScores, default_scores, find_score, grouped_by_times, make_requests
 from sumosurv.sources import as_source, take_rows
 
 Index = npt.NDArray[np.intp]
@@ -103,11 +103,11 @@ def evaluate(
         row per time; a tuple (low, high) or a grid for the integrated scores. The default is the median time of y for
         scores at single times, and the range from the smallest positive to just before the largest time of y, beyond
         which nobody is followed, for integrated scores.
-    n_bootstrap : int
+    n_bootstrap : int, default 200
         Number of resamples; 0 for no intervals.
-    confidence : float
+    confidence : float, default 0.95
         Confidence level of the intervals, which are quantiles of the resampled scores.
-    random_state : seed or numpy.random.Generator
+    random_state : seed or numpy.random.Generator, default 0
     sample_weight : array of shape (n,), optional
         Number of rows that each row represents. Whole numbers are counts: intervals are those of repeated rows.
     groups : array of shape (n,), optional
@@ -116,7 +116,7 @@ def evaluate(
         Cells of time to which times were rounded (`sumosurv.outcome.Cells`). The likelihood and D-calibration are then
         computed for the cells, and the column ``times`` says so. "auto" uses the cells that the models were fitted
         with; None uses densities.
-    verbose : bool
+    verbose : bool, default False
         Show a progress bar.
 
     Returns
@@ -222,14 +222,39 @@ def score_held(
 
     with tqdm(total=len(requests) * len(held.curves), desc="evaluating", unit="score", disable=not verbose) as bar:
         for name in held.curves:
-            for place, request in requests.items():
+            for places, request in grouped_by_times(requests):
                 distribution, outcome = held.seen_by(name, request.score)
                 terms = request.terms(distribution, outcome, memory)
                 resamples = bootstrap if outcome is held.outcome else since_entry
-                draws = np.concatenate([np.empty(0), *(terms.resampled(part) for part in resamples)])
-                found[place, name] = Estimate(terms.value, draws, times=terms.times, note=terms.note)
-                bar.update()
+                draws = [terms.resampled(part).reshape(-1, len(places)) for part in resamples]
+                by_place = np.concatenate([np.empty((0, len(places))), *draws]).T
+                values = [terms.value] if len(places) == 1 else terms.resampled(Resamples.whole(outcome))[0]
+                for place, value, own in zip(places, values, by_place, strict=True):
+                    found[place, name] = Estimate(float(value), own, times=terms.times, note=terms.note)
+                bar.update(len(places))
     return found
+
+
+def score_tables(
+    distribution: SurvivalDistribution, outcome: Outcome, requests: Sequence[Request], bootstrap: Bootstrap
+) -> list[list[Estimate]]:
+    """Score predictions for several tables of the same rows, which lie one below the other: one list for each table.
+
+    Scores that are means over subjects are taken from all tables at once.
+    """
+    n, tables = len(outcome), len(distribution) // len(outcome)
+    every = HeldRows({"": distribution}, outcome[np.tile(np.arange(n), tables)])
+    others = {k: request for k, request in enumerate(requests) if request.score.by_subject is not None}
+    parts = [distribution[slice(i * n, i * n + n)] if others else distribution for i in range(tables)]
+    found = [score_held(HeldRows({"": part}, outcome), others, bootstrap) for part in parts]
+    for k, request in enumerate(requests):
+        if k not in others:
+            distribution, outcomes = every.seen_by("", request.score)
+            scores = request.score.function(distribution, outcomes, **request.options).reshape(tables, n, 1)
+            for own, values in zip(found, scores):
+                terms = MeanTerms(outcome, values)
+                own[k, ""] = Estimate(terms.value, np.concatenate([np.empty(0), *map(terms.resampled, bootstrap)]))
+    return [[own[k, ""] for k in range(len(requests))] for own in found]
 
 
 def table_lines(
@@ -381,7 +406,7 @@ def audit(
         ``censoring`` is "marginal", G is the Kaplan-Meier estimate of the level.
     n_bootstrap, confidence, sample_weight, groups, verbose
         As in `evaluate`.
-    random_state : int
+    random_state : int, default 0
         Seed of the resamples.
 
     Returns

@@ -88,7 +88,7 @@ def group_calibration(
         The median of the times in y by default.
     cause : int, optional
         The cause, counted from one; any event counts by default. There is no test for one of several causes.
-    groups : int
+    groups : int, default 10
         Number of groups; fewer if there are fewer subjects.
     sample_weight : array of shape (n,), optional
         Number of subjects that each row represents. The test is nan unless the weights are whole numbers.

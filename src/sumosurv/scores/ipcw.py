@@ -179,7 +179,7 @@ def integrated_brier(
         A grid of times, or a range that is filled with ``n_times`` evenly spaced times. None, the default, is the range
         from the smallest positive time of y to just before the largest. At the largest time itself nobody is followed
         any longer, so that only events would be scored.
-    n_times : int
+    n_times : int, default 100
     rule : {"trapezoid", "simpson"}
         The quadrature rule: "trapezoid" as in scikit-survival, "simpson" as in pycox.
 
@@ -347,21 +347,27 @@ def loss_terms(
     floor: float | None = None,
     cause: int | None = None,
     memory: CurveMemory | None = None,
+    each: bool = False,
     **weighting: Any,
 ) -> Terms:
-    """Return what each subject contributes to a loss: integrated, or at one time, which is given as a number.
+    """Return what each subject contributes to a loss: integrated, at one time, given as a number, or at ``each`` time.
 
     "scaled" is one minus the ratio of the squared loss to that of the best constant predictions. Without ``censoring``,
     G is the Kaplan-Meier estimate of the rows themselves.
     """
     outcome = check_subjects(distribution, y)
-    at_one = isinstance(times, float)
-    grid, share = (check_times(times), np.ones(1)) if at_one else _quadrature(times, outcome.time, n_times, rule)
+    if each or isinstance(times, float):
+        grid = check_times(times)
+        share = np.eye(len(grid)) if each else np.ones(1)
+    else:
+        grid, share = _quadrature(times, outcome.time, n_times, rule)
     weights = GridWeights(Weighting.of(outcome, censoring, **weighting), outcome, grid)
     losses, own = _losses(kind, distribution, outcome, grid, cause, floor, memory), censoring is None
     normalize = weights.weighting.normalize
     if kind != "scaled" and not normalize:
         alone = ((rows, loss[:, None], alive) for rows, loss, _, alive in losses)
+        if each:
+            return weights.terms(alone, 1, partial(np.multiply, weights.scale()), own=own)
         return weights.terms(alone, 1, itemgetter((..., 0)), own=own, share=share * weights.scale(share))
     all_three = (
         (rows, np.stack([loss, ~event_free, np.ones_like(loss)], axis=1), alive)
@@ -414,7 +420,7 @@ def _losses(
     if floor is not None and not 0.0 < floor < 0.5:
         raise ValueError(f"floor must lie between 0 and 1/2 (pycox: 1e-7); got {floor}.")
     logarithmic = kind == "logarithmic"
-    curves, other = of_cause(distribution, outcome, cause, memory)
+    curves, other = of_cause(distribution, outcome, cause)
     for rows, curve in curve_blocks(curves, grid, log=logarithmic, memory=memory):
         alive = outcome.time[rows, None] > grid
         event_free = alive | other[rows, None]

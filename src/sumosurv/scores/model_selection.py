@@ -82,7 +82,7 @@ def cross_evaluate(
         Each is cloned and fitted in every fold, and compared with the first.
     X : table of covariates
     y : outcome
-    cv : int or splitter of scikit-learn
+    cv : int or splitter of scikit-learn, default 5
         The number of folds, which are stratified by event and keep all rows of a subject together; or an object with
         ``split``.
     scores, times, censoring
@@ -90,16 +90,16 @@ def cross_evaluate(
         smallest positive time to just before the largest that every fold reaches. If ``censoring`` is "auto" or an
         estimator, whether censoring depends on x is tested once, on all rows. A distribution has one curve, or one per
         row.
-    n_repeats : int
+    n_repeats : int, default 1
         How often the cross-validation is repeated with new folds, if ``cv`` is a number.
-    confidence : float
-    random_state : int
+    confidence : float, default 0.95
+    random_state : int, default 0
         Seed of the splits.
     sample_weight : array of shape (n,), optional
         Number of rows that each row represents, in fits and scores.
     groups : array of shape (n,), optional
         The subject that each row belongs to.
-    verbose : bool
+    verbose : bool, default True
         Show a progress bar.
 
     Returns
@@ -274,15 +274,15 @@ def validate(
     y : outcome
     scores, times, censoring
         As in `cross_evaluate`; times are the same in all resamples.
-    n_bootstrap : int
+    n_bootstrap : int, default 200
         Number of resamples.
-    random_state : int
+    random_state : int, default 0
         Seed of the resamples.
     sample_weight : array of shape (n,), optional
         Number of rows that each row represents. Rows are drawn with their weights.
     groups : array of shape (n,), optional
         The subject that each row belongs to: subjects are drawn with all of their rows.
-    verbose : bool
+    verbose : bool, default True
         Show a progress bar.
 
     Returns

@@ -88,7 +88,7 @@ class Score:
     takes : set of str
         "entry" if the score supports left truncation, "intervals" if it supports interval censoring. `evaluate`
         computes other scores on the time since entry.
-    given_x : bool
+    given_x : bool, default True
         Whether the weights remain valid if the censoring distribution G(t|x) differs between rows.
     label : str
         The name in words, for axes and tables; by default ``name`` with spaces.
@@ -173,9 +173,9 @@ class Score:
     ) -> Terms:
         """Return what the subjects contribute to the score, at one time if it is taken at times.
 
-        ``memory`` keeps curves on a grid for other scores over the same range of times.
+        ``memory`` keeps curves on a grid for other scores at the same times.
         """
-        if memory is not None and self.times == "range":
+        if memory is not None and self.times != "none" and self.needs_censoring:
             options["memory"] = memory
         if self.by_subject is None:
             outcome = check_rows(y, entry=True, intervals=True)
@@ -273,6 +273,31 @@ class Request:
         if self.score.by_block == "means":
             return PartialMeans.of(self.terms(distribution, outcome, memory), outcome.weights, group)
         return self.score.by_block(distribution, outcome, **self.options)
+
+
+def grouped_by_times(requests: Mapping[int, Request]) -> list[tuple[list[int], Request]]:
+    """Return requests that differ in their time alone as one request for all of these times, with their positions.
+
+    Scores that need more than curves and weights are taken at one time after the other.
+    """
+    groups: dict[Any, list[int]] = {}
+    for place, request in requests.items():
+        key: Any = place
+        if request.score.times == "single" and request.score.needs_censoring:
+            options = {name: id(value) for name, value in request.options.items() if name != "times"}
+            key = request.score.name, *sorted(options.items())
+        taken = [requests[other].options["times"] for other in groups.get(key, [])]
+        groups.setdefault(place if request.options.get("times") in taken else key, []).append(place)
+    found = []
+    for places in groups.values():
+        if len(places) == 1:
+            found.append((places, requests[places[0]]))
+            continue
+        places.sort(key=lambda place: requests[place].options["times"])
+        times = [requests[place].options["times"] for place in places]
+        first = requests[places[0]]
+        found.append((places, replace(first, options={**first.options, "times": times, "each": True})))
+    return found
 
 
 def _word(time: float) -> str:

@@ -148,7 +148,7 @@ class NetworkSearch(SearchSettings, SurvivalEstimator):
             Ctrl-C, the search stays as it was. A stored study keeps finished trials.
         """
         check_validation_data(validation_data)
-        return self._fit_anew(as_source(X, y, sample_weight, groups), validation_data)
+        return self._fit_copy(as_source(X, y, sample_weight, groups), validation_data)
 
     def trial(self, place: int) -> SurvivalEstimator:
         """Return the fitted estimator of one trial, by its place in ``cv_results_``.

@@ -256,20 +256,7 @@ def train_members(
 ) -> tuple[list[Population], bool]:
     """Train members side by side, those that can share a batch in one population each.
 
-    Parameters
-    ----------
-    members, jobs
-        The networks, and the rows on which they are trained.
-    widest : mapping
-        Widths of padded networks, by the name of the setting; empty for groups of equal shape.
-    max_epochs : int, optional
-        Replaces the estimator's setting.
-    advance : callable, optional
-        Called after each epoch, for progress.
-
-    Returns
-    -------
-    list of Population, and whether Ctrl-C ended the training early
+    Return the populations, and whether Ctrl-C ended training early. ``max_epochs`` replaces the estimator's setting.
     """
     done: list[Population] = []
     for widths, group in group_members(members, jobs, widest):
@@ -305,7 +292,11 @@ def _train_population(
     members = [member for part in alike.values() for member in part]
     first = members[0]
     device = find_device(jobs[first.job].settings(first.parameters).device)
-    networks = [_build_alike(jobs[part[0].job], part) for part in alike.values()]
+    networks = []
+    for part in alike.values():  # their settings differ in nothing but those of single members
+        job = jobs[part[0].job]
+        rates = [float(job.settings(member.parameters).dropout) for member in part]
+        networks.append(job.build(part[0].parameters, *(member.seed for member in part), dropout=rates))
     template = jobs[first.job].build({**first.parameters, **widths}, first.seed)
     network = stack_members(networks, template).to(device)
     table, offsets = _join_tables(members, jobs)
@@ -329,12 +320,6 @@ def _train_population(
             if table.outcome.entry is not None:
                 population.at_entry = [_distribution_scores(population, i, at_entry=True) for i in range(len(members))]
     return population
-
-
-def _build_alike(job: Job, members: Sequence[TrialMember]) -> PopulationNetwork:
-    """Networks of one job whose settings differ in nothing but those of single members."""
-    rates = [float(job.settings(member.parameters).dropout) for member in members]
-    return job.build(members[0].parameters, *(member.seed for member in members), dropout=rates)
 
 
 def _join_tables(members: Sequence[TrialMember], jobs: Sequence[Job]) -> tuple[Table, dict[int, int]]:

@@ -217,15 +217,10 @@ def network_seed(base: int, trial: int, split: int) -> int:
 
 
 def log_mixture(values: Floats, at_entry: Floats | None = None) -> Floats:
-    """Log-likelihood of each row under the equally weighted mixture of some trials.
+    """Log-likelihood of each row under the equally weighted mixture of trials, from that under each, (trials, rows).
 
-    Parameters
-    ----------
-    values : array of shape (trials, rows)
-        Log-likelihood of each row under each trial, best trial first.
-    at_entry : array of shape (trials, rows), optional
-        log S(entry), for rows with delayed entry. Their likelihood is conditional on survival until entry, so trials
-        under which a row is likely to reach its entry have a larger weight.
+    ``at_entry`` is log S(entry) for rows with delayed entry. Their likelihood is conditional on survival until entry;
+    trials under which a row is likely to reach its entry have a larger weight.
     """
     if at_entry is None:
         return np.asarray(np.logaddexp.reduce(values, axis=0) - math.log(len(values)))

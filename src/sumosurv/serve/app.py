@@ -49,28 +49,24 @@ def build_app(served: ServedModel, hosts: Sequence[str]) -> App:
     """The application for a model; it answers requests whose Host header is one of these names."""
     predictor = _Predictor(served)
     static = {path: files("sumosurv.serve").joinpath("static", name).read_bytes() for path, (name, _) in _PAGE.items()}
-    schema, document = served.schema(), _openapi(served)
+    answers = {
+        "/health": {"status": "ok", "version": __version__, "model": served.name, "digest": served.digest},
+        "/schema": served.schema(),
+        "/openapi.json": _openapi(served),
+    }
 
     async def page(request: Request) -> Response:
         return Response(static[request.url.path], media_type=_PAGE[request.url.path][1])
 
-    async def health(request: Request) -> Response:
-        return _json({"status": "ok", "version": __version__, "model": served.name, "digest": served.digest})
-
-    async def get_schema(request: Request) -> Response:
-        return _json(schema)
-
-    async def get_document(request: Request) -> Response:
-        return _json(document)
+    async def fixed(request: Request) -> Response:
+        return _json(answers[request.url.path])
 
     async def favicon(request: Request) -> Response:
         return Response(status_code=204)
 
     routes = [Route(path, page, methods=["GET"]) for path in _PAGE]
+    routes += [Route(path, fixed, methods=["GET"]) for path in answers]
     routes += [
-        Route("/health", health, methods=["GET"]),
-        Route("/schema", get_schema, methods=["GET"]),
-        Route("/openapi.json", get_document, methods=["GET"]),
         Route("/favicon.ico", favicon, methods=["GET"]),
         Route("/predict", predictor.predict, methods=["POST"]),
     ]

@@ -109,8 +109,10 @@ class ServedModel:
         X = self._as_trained(request.frame)
         with torch.no_grad(), self._warning_once():
             distribution = self.model.predict_distribution(X)
-            if request.after > 0:
-                _check_alive(distribution.survival(request.after))
+            if request.after > 0 and not (alive := distribution.survival(request.after) > 0).all():
+                row = int(np.argmin(alive))
+                message = f"the model assigns probability zero to rows[{row}] being event-free then"
+                raise RequestError([FieldError("after", message)])
             known = _conditional(distribution, request)
             found = _curves(known, request.times)
             if request.summaries:
@@ -177,15 +179,6 @@ def _bands(members: Members, request: PredictionRequest, level: float) -> dict[s
         ends = [limits(stacked[counted[:, i], i], weights[counted[:, i], i], level) for i in range(len(request.frame))]
         found[f"{name}_low"], found[f"{name}_high"] = (np.stack(side) for side in zip(*ends))
     return found
-
-
-def _check_alive(survival: Array) -> None:
-    """Raise RequestError if the model assigns probability zero to survival of a row up to ``after``."""
-    none = np.flatnonzero(survival <= 0)
-    if len(none):
-        raise RequestError(
-            [FieldError("after", f"the model assigns probability zero to rows[{none[0]}] being event-free then")]
-        )
 
 
 def _conditional(distribution: Any, request: PredictionRequest) -> Any:

@@ -28,19 +28,19 @@ class Limits:
 
     Attributes
     ----------
-    body : int
+    body : int, default 1000000
         Bytes.
-    rows : int
+    rows : int, default 1000
         Subjects.
-    times : int
+    times : int, default 1000
         Times.
-    values : int
+    values : int, default 200000
         Rows × times.
-    band_rows : int
+    band_rows : int, default 50
         Subjects of a request for bands, which need a curve of every network.
-    seconds : float
+    seconds : float, default 10.0
         Time limit for reading the request, and for waiting and predicting.
-    waiting : int
+    waiting : int, default 32
         Requests that wait for the model; more are refused (503).
     """
 
@@ -212,30 +212,14 @@ def _shown(value: Any) -> str:
 
 @dataclass(frozen=True)
 class PredictionRequest:
-    """A valid request.
+    """A valid request."""
 
-    Attributes
-    ----------
-    frame : DataFrame
-        The rows.
-    times : ndarray
-        Times of the curves.
-    after : float
-        Time at which subjects are known to be event-free.
-    horizon : float
-        Horizon of the restricted mean.
-    band : float or None
-        Share of the networks between the limits.
-    summaries : bool
-        Whether to compute the median and the restricted mean, which take longer than the curves.
-    """
-
-    frame: pd.DataFrame
-    times: npt.NDArray[np.float64]
-    after: float
-    horizon: float
-    band: float | None
-    summaries: bool = True
+    frame: pd.DataFrame  # the rows
+    times: npt.NDArray[np.float64]  # of the curves
+    after: float  # time at which subjects are known to be event-free
+    horizon: float  # of the restricted mean
+    band: float | None  # share of the networks between the limits
+    summaries: bool = True  # whether to compute the median and the restricted mean, which take longer than the curves
 
 
 def read_request(

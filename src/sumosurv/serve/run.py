@@ -68,7 +68,7 @@ def serve(
     model : fitted estimator or search
     host : str
         Address to listen on.
-    port : int
+    port : int, default 8000
         Port; 0 for any free port.
     hosts : sequence of str
         Host names under which browsers on other machines may reach the server.

@@ -28,54 +28,26 @@ U = TypeVar("U")
 
 @dataclass(frozen=True)
 class Block:
-    """Some rows of a source.
+    """Some rows of a source."""
 
-    Parameters
-    ----------
-    X : table
-        Their covariates.
-    outcome : Outcome or None
-        Their outcome; None for a source without one.
-    rows : int array of shape (n,)
-        Their numbers in the whole table.
-    subjects : array of shape (n,)
-        The subject of each row; the row number if each row is a subject of its own.
-    """
-
-    X: Any
-    outcome: Outcome | None
-    rows: npt.NDArray[np.int64]
-    subjects: npt.NDArray[Any]
+    X: Any  # their covariates
+    outcome: Outcome | None  # None for a source without one
+    rows: npt.NDArray[np.int64]  # their numbers in the whole table
+    subjects: npt.NDArray[Any]  # the subject of each row; the row number if each row is a subject of its own
 
     def __len__(self) -> int:
         return len(self.rows)
 
 
 class Source(ABC):
-    """Rows in blocks, wherever they are.
+    """Rows in blocks, wherever they are."""
 
-    Attributes
-    ----------
-    name : str
-        What error messages call the table.
-    n_rows : int
-        The number of rows, including rows whose weight is zero.
-    n_causes : int
-        The number of competing causes; 1 without an outcome.
-    covariates : list of str or None
-        The names of the covariates; None for an array.
-    names : list of str or None
-        The names of all columns that `blocks` can read; None for an array.
-    files : list of Path
-        The files that are read.
-    """
-
-    name: str
-    n_rows: int
-    n_causes: int
-    covariates: list[str] | None
-    names: list[str] | None
-    files: Sequence[Path] = ()
+    name: str  # what error messages call the table
+    n_rows: int  # including rows whose weight is zero
+    n_causes: int  # 1 without an outcome
+    covariates: list[str] | None  # their names; None for an array
+    names: list[str] | None  # of all columns that `blocks` can read; None for an array
+    files: Sequence[Path] = ()  # that are read
 
     @abstractmethod
     def dispatch(self, at_once: Callable[[Source], T], in_blocks: Callable[[StoredRows], U]) -> T | U:

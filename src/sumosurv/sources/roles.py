@@ -23,37 +23,19 @@ _MOST_VALUES = 100  # distinct values of an event column
 
 @dataclass(frozen=True)
 class Roles:
-    """The names of the columns that are not covariates.
+    """The names of the columns that are not covariates."""
 
-    Parameters
-    ----------
-    time, event : str, optional
-        The time of the event or of censoring, and whether the event was seen.
-    entry : str, optional
-        The time from which a row was observed.
-    lower, upper : str, optional
-        The limits of interval-censored times, instead of ``time``.
-    weight, group : str, optional
-        How many rows a row counts for, and the subject that it belongs to.
-    event_value : tuple of str, optional
-        The values of ``event`` that mean an event; for competing causes one value per cause, in their order. Without
-        it the column holds 0 and 1, or 0, 1, 2, ... for competing causes.
-    n_causes : int
-        The number of causes, found by `read`.
-    prefix : str
-        What error messages put before the names of options: "--" on the command line.
-    """
-
-    time: str | None = None
-    event: str | None = None
-    entry: str | None = None
-    lower: str | None = None
+    time: str | None = None  # of the event or of censoring
+    event: str | None = None  # whether the event was seen
+    entry: str | None = None  # the time from which a row was observed
+    lower: str | None = None  # this and the next: limits of interval-censored times, instead of ``time``
     upper: str | None = None
-    weight: str | None = None
-    group: str | None = None
+    weight: str | None = None  # how many rows a row counts for
+    group: str | None = None  # the subject that a row belongs to
+    # the values of ``event`` that mean an event, one per cause; without it the column holds 0 and 1, or 0, 1, 2, ...
     event_value: tuple[str, ...] | None = None
-    n_causes: int = 1
-    prefix: str = ""
+    n_causes: int = 1  # found by `read`
+    prefix: str = ""  # what error messages put before the names of options: "--" on the command line
 
     @classmethod
     def of(cls, y: Any, sample_weight: Any = None, groups: Any = None, *, prefix: str = "") -> Roles:
@@ -145,12 +127,7 @@ class Roles:
     def checked(self, events: Iterable[pd.Series], n_causes: int | None = None) -> Roles:
         """Check the event column, block by block, and find the number of causes.
 
-        Parameters
-        ----------
-        events : iterable of Series
-            The column of events.
-        n_causes : int, optional
-            The number of causes of the model that reads the rows, which need not have all of them.
+        ``n_causes`` is that of the model that reads the rows, which need not have all of them.
         """
         if self.event_value is not None:
             self._check_event_values(events, n_causes)

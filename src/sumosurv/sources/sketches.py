@@ -268,11 +268,6 @@ class OutcomeSketch:
 
     Where rows have two times (entry and end, or the limits of an interval) it is a random sample of 100,000 rows, with
     the rows that have the smallest and the largest time and one of each cause.
-
-    Parameters
-    ----------
-    n_causes : int
-    two_times : bool
     """
 
     def __init__(self, n_causes: int = 1, *, two_times: bool = False) -> None:

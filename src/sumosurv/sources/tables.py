@@ -104,19 +104,10 @@ def read_table(path: Path, *, sep: str | None = None, decimal: str = ".") -> pd.
 
 
 def write_table(parts: Iterable[pd.DataFrame], path: Path | None) -> int:
-    """Write a table that comes in parts, without its index. A file is replaced when all is written, or stays as it was.
+    """Write a table that comes in parts, without its index, and return the number of rows.
 
-    Parameters
-    ----------
-    parts : iterable of DataFrame
-        Rows one below the other, with the same columns.
-    path : Path or None
-        Parquet by its suffix, else CSV; None is standard output, part by part.
-
-    Returns
-    -------
-    int
-        The number of rows.
+    The file is Parquet by its suffix, else CSV; None is standard output, part by part. A file is replaced when all is
+    written, or stays as it was.
     """
     if path is None:
         return _write_csv(parts, sys.stdout)

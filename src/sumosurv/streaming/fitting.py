@@ -170,7 +170,11 @@ def fit_stream(
         )
     model._check_rows(summary.outcome)
     note_rows(summary.sample[0], summary.outcome)
-    held_out = summary.validation if validation_data is None else _given_validation(source, validation_data)
+    held_out = summary.validation
+    if validation_data is not None:
+        given = as_source(*validation_data, n_causes=source.n_causes, columns=source.covariates)
+        X, outcome = given.sample(MOST_VALIDATION)
+        held_out = X, source.roles.with_fields(outcome)
     if held_out is not None:
         model._check_rows(held_out[1])
     learned = _learn(model, summary, held_out)
@@ -195,13 +199,6 @@ def _learn(model: NetworkMethod, summary: Summary, held_out: tuple[Any, Outcome]
     ).learn(summary.columns, summary.sample[0].sort_index(), named=True)
     parts = [summary.outcome, *([] if held_out is None else [held_out[1].any_cause()])]
     return learn_time_scale(options, columns, summary.outcome, parts)
-
-
-def _given_validation(source: StoredRows, validation_data: tuple[Any, ...]) -> tuple[Any, Outcome]:
-    """Validation rows that were given: in memory, or on disk, of which at most so many are read."""
-    given = as_source(*validation_data, n_causes=source.n_causes, columns=source.covariates)
-    X, outcome = given.sample(MOST_VALIDATION)
-    return X, source.roles.with_fields(outcome)
 
 
 _NO_ROWS = Table(

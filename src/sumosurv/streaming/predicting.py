@@ -40,11 +40,11 @@ class PredictionTable:
         Survival probabilities at these times and, for competing causes, cumulative incidences.
     quantiles : sequence of float
         Quantiles of the event time.
-    mean : bool
+    mean : bool, default False
         Mean event time, and the restricted mean up to the last training time.
     restricted_mean : float, optional
         The horizon of a restricted mean.
-    risk : bool
+    risk : bool, default False
         The risk score of ``model.predict``.
     precision : {"double", "single"}
         "single" evaluates networks that are monotone in time in float32 (see `SurvivalDistribution.single`) and gives
@@ -61,22 +61,22 @@ class PredictionTable:
     def of_rows(
         self,
         model: Any,
-        X: pd.DataFrame,
-        identifiers: pd.DataFrame,
-        beyond: Counter[str],
+        names: Sequence[str],
+        identifiers: Sequence[str],
+        frame: pd.DataFrame,
         notes: LevelNotes | None = None,
     ) -> pd.DataFrame:
-        """The predictions of some rows, after their identifiers.
+        """The predictions of some rows, whose covariates have these names, after their identifiers.
 
-        The column "extrapolated" names the predictions of a row that extrapolate beyond the last training time;
-        ``beyond`` counts them by name. Levels that were not seen in training are added to ``notes``.
+        The column "extrapolated" names the predictions of a row that extrapolate beyond the last training time. Levels
+        that were not seen in training are added to ``notes``.
         """
         asked = (*self.times, *self.quantiles) or self.mean or self.restricted_mean is not None or self.risk
         nothing = not asked
         mean, levels = self.mean or nothing, self.quantiles or ([0.25, 0.5, 0.75] if nothing else [])
-        horizon, last, n = self.restricted_mean, float(model.last_time_), len(X)
+        horizon, last, n = self.restricted_mean, float(model.last_time_), len(frame)
         single = self.precision == "single" and _SINGLE_RANGE[0] < last < _SINGLE_RANGE[1]
-        distribution = model._predict(X, notes)
+        distribution = model._predict(frame[list(names)], notes)
         if single:
             distribution = distribution.single()
         columns: dict[str, Any] = {}
@@ -105,8 +105,7 @@ class PredictionTable:
             columns = {name: values.astype(np.float32) for name, values in columns.items()}
         if mean or levels or any(rows.any() for rows in past.values()):
             columns["extrapolated"] = _extrapolated_names(past, n)
-        beyond.update({name: int(rows.sum()) for name, rows in past.items() if rows.any()})
-        made = pd.concat([identifiers, pd.DataFrame(columns, index=X.index)], axis=1)
+        made = pd.concat([frame[list(identifiers)], pd.DataFrame(columns, index=frame.index)], axis=1)
         check_no_duplicates(list(made.columns), "The table of predictions, with its identifiers,")
         return made
 
@@ -123,6 +122,11 @@ def _extrapolated_names(past: Mapping[str, npt.NDArray[np.bool_]], n: int) -> np
     kinds, which = np.unique(marks @ (1 << np.arange(marks.shape[1], dtype=object)), return_inverse=True)
     words = [" ".join(name for place, name in enumerate(past, 1) if kind >> place & 1) for kind in kinds]
     return np.array(words, dtype=object)[which]
+
+
+def count_extrapolated(texts: Iterable[str]) -> Counter[str]:
+    """In how many rows each prediction is extrapolated, from the column "extrapolated"."""
+    return Counter(name for text in texts for name in text.split())
 
 
 def predict_to_parquet(
@@ -151,7 +155,7 @@ def predict_to_parquet(
         The predictions to compute.
     identifiers : sequence of str
         Columns to copy to the output, before the predictions.
-    verbose : bool
+    verbose : bool, default False
         Show a progress bar.
     beyond : Counter, optional
         Counts the rows in which a prediction is extrapolated, by name, including parts of an earlier run.
@@ -170,7 +174,8 @@ def predict_to_parquet(
     if any(file.resolve().is_relative_to(folder.resolve()) for file in rows.files):
         raise ValueError(f"{folder} would hold parts of {path} but is also an input; choose another output file.")
     names = check_prediction_columns(model, rows, identifiers)
-    parts = _Parts(folder, _signature(model, table, identifiers))
+    asked = json.dumps([model_digest(model), asdict(table), list(identifiers)], sort_keys=True, default=str)
+    parts = _Parts(folder, hashlib.sha256(asked.encode()).hexdigest())
     notes = LevelNotes()
     with tqdm(total=rows.n_rows, desc="predicting", unit="row", disable=not verbose) as bar:
         blocks = rows.blocks(list(dict.fromkeys([*names, *identifiers])), rows=_BLOCK)
@@ -179,16 +184,15 @@ def predict_to_parquet(
             if parts.keep(digest):
                 bar.update(sum(map(len, frames)))
                 continue
-            own: Counter[str] = Counter()
             made = []
             for frame in frames:
-                made.append(table.of_rows(model, frame[names], frame[list(identifiers)], own, notes))
+                made.append(table.of_rows(model, names, identifiers, frame, notes))
                 bar.update(len(frame))
-            parts.write(pd.concat(made), own, digest)
+            parts.write(pd.concat(made), digest)
     notes.warn()
+    found = parts.join(target)
     if beyond is not None:
-        beyond.update(parts.beyond)
-    parts.join(target)
+        beyond.update(found)
     return rows.n_rows
 
 
@@ -204,7 +208,6 @@ class _Parts:
             with replacing(record) as partial:
                 partial.write_text(json.dumps({"signature": signature}), encoding="utf-8")
         self._files: list[Path] = []
-        self.beyond = Counter[str]()
 
     def _stored_signature(self, record: Path) -> str | None:
         """The signature of the parts in the folder; None if it is new or empty, an error if it has other contents."""
@@ -224,32 +227,31 @@ class _Parts:
     def keep(self, digest: str) -> bool:
         """Whether the next part is there already, predicted from the same rows; if so, it is kept."""
         path = self._next()
-        if not path.is_file():
-            return False
-        stored = json.loads(pq.read_metadata(path).metadata[b"sumosurv"])
-        if stored["rows"] != digest:
+        if not path.is_file() or pq.read_metadata(path).metadata.get(b"rows") != digest.encode():
             return False
         self._files.append(path)
-        self.beyond.update(stored["beyond"])
         return True
 
-    def write(self, frame: pd.DataFrame, beyond: Counter[str], digest: str) -> None:
+    def write(self, frame: pd.DataFrame, digest: str) -> None:
         """One more part, written as a whole or not at all."""
-        stored = json.dumps({"beyond": beyond, "rows": digest})
-        table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata({"sumosurv": stored})
+        table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata({"rows": digest})
         path = self._next()
         with replacing(path) as partial:
             pq.write_table(table, partial, row_group_size=_PART)
         self._files.append(path)
-        self.beyond.update(beyond)
 
-    def join(self, target: Path) -> None:
-        """All parts as the row groups of one file; the parts are removed."""
+    def join(self, target: Path) -> Counter[str]:
+        """Write all parts as the row groups of one file and remove them; count the extrapolated predictions."""
+        beyond = Counter[str]()
         schema = pq.read_schema(self._files[0]).remove_metadata()
         with replacing(target) as partial, pq.ParquetWriter(partial, schema) as writer:
             for path in self._files:
-                writer.write_table(pq.read_table(path).replace_schema_metadata(None), row_group_size=_PART)
+                part = pq.read_table(path).replace_schema_metadata(None)
+                writer.write_table(part, row_group_size=_PART)
+                if "extrapolated" in part.column_names:
+                    beyond += count_extrapolated(part["extrapolated"].to_pylist())
         shutil.rmtree(self._folder)
+        return beyond
 
 
 def check_prediction_columns(model: Any, source: Source, identifiers: Sequence[str]) -> list[str]:
@@ -260,12 +262,6 @@ def check_prediction_columns(model: Any, source: Source, identifiers: Sequence[s
     wanted = [name for name in source.covariates if name not in identifiers] if names is None else list(names)
     check_present([*wanted, *identifiers], source.names)
     return wanted
-
-
-def _signature(model: Any, table: PredictionTable, identifiers: Sequence[str]) -> str:
-    """A digest of the model and of what is predicted."""
-    asked = [model_digest(model), asdict(table), list(identifiers)]
-    return hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def _in_parts(frames: Iterable[pd.DataFrame]) -> Iterator[list[pd.DataFrame]]:

@@ -1,4 +1,4 @@
-"""The members of a population, the rows on which each of them trains, and the batches in which the rows come."""
+"""The members of a population, the training and validation rows of each, and batches of rows."""
 
 from __future__ import annotations
 
@@ -23,72 +23,72 @@ from sumosurv.outcome import Outcome, each_field
 
 RowNumbers = npt.NDArray[np.int64]
 
-_SHUFFLE = 0x5EED  # the stream of the shuffles, apart from those of the dropout layers
-_SMALLEST_SPLIT = 10  # rows below which none are held out
-_AHEAD = 8  # parts of a table that are read ahead
+_SHUFFLE = 0x5EED  # stream number of the shuffles; dropout layers have other numbers
+_SMALLEST_SPLIT = 10  # with fewer subjects, no rows are held out
+_AHEAD = 8  # items that are read ahead
 
 
 @dataclass(frozen=True)
 class Member:
-    """One network of a population: its rows of the table and its own settings."""
+    """One network of a population: its row numbers in the table and its settings."""
 
     seed: int
     train_rows: RowNumbers
     valid_rows: RowNumbers | None  # None if no rows are held out
     learning_rate: float
     weight_decay: float
-    # without validation rows, the epoch whose weights the member keeps: the last by default, none if negative
+    # without validation rows, the epoch whose weights the member keeps: None for the last, negative for no epoch
     stop_after: int | None = None
-    # all members of the population keep the weights of one epoch, the best on all of their validation rows
+    # whether all members keep the weights of the same epoch, the best on their pooled validation rows
     stops_together: bool = False
 
 
 class Batches(ABC):
     """A source of batches for all members of a population."""
 
-    # What the row numbers of a batch refer to. Its tensors stay in place; their values may change from one batch to the
-    # next, but not before the next one is asked for.
+    # The table that row numbers of a batch refer to. Its tensors stay in place; their values may change when the next
+    # batch is requested.
     table: Table
-    size: int  # the largest number of rows of a batch, per member
-    per_epoch: int  # batches of an epoch
+    size: int  # largest number of rows per batch and member
+    per_epoch: int  # batches per epoch
     totals: Tensor  # sum of the weights of the rows of an epoch, per member
-    signature: str = ""  # identifies rows that are not all in memory: checkpoints of others are refused
+    signature: str = ""  # identifies rows on disk, so that checkpoints of other rows are rejected
 
     @abstractmethod
     def epoch(self, number: int) -> Iterator[Rows]:
-        """The batches of an epoch, ``per_epoch`` of them; the same for the same number."""
+        """Yield the ``per_epoch`` batches of an epoch; they depend only on its number."""
 
 
 class TableBatches(Batches):
-    """Each member's rows of a table in memory, in an order of its own for each epoch, in batches of equal size."""
+    """Batches of equal size from a table in memory; each member has its own order of rows in each epoch."""
 
     def __init__(self, table: Table, rows: Rows, members: Sequence[Member], batch_size: int) -> None:
         longest = rows.index.shape[1]
         self.table, self.rows = table, rows
         self.per_epoch = max(1, math.ceil(longest / batch_size))
-        self.size = math.ceil(longest / self.per_epoch)  # batches of equal size, no small one at the end
+        self.size = math.ceil(longest / self.per_epoch)  # equal sizes, without a small last batch
         self.totals = total_weight(table, rows)
         self._seeds = _member_seeds(members, table.device)
 
     def epoch(self, number: int) -> Iterator[Rows]:
-        """The batches of an epoch."""
+        """Yield the batches of an epoch."""
         order = shuffled(self.rows, self._seeds, number)
         for i in range(self.per_epoch):
             yield order.columns(slice(i * self.size, (i + 1) * self.size))
 
 
 class StreamBatches(Batches):
-    """Each member goes through the rows of a buffer in an order of its own, then the buffer is filled anew.
+    """Batches from a buffer of rows, in a separate order for each member; the buffer is refilled after each pass.
 
     Parameters
     ----------
     read : callable
-        From the number of an epoch to its rows, as tables on the CPU; all of them together have ``n_rows``, and weights
-        of mean one.
+        Takes the number of an epoch and yields its rows as tables on the CPU: ``n_rows`` rows in total, with weights of
+        mean one.
     like : Table
-        Any rows of the same kind.
+        A table with the same columns.
     buffer_rows : int
-        Rows that are shuffled together at most, but a batch at least.
+        Largest number of rows that are shuffled together; at least one batch is.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class StreamBatches(Batches):
         self._read, self._members = read, len(members)
         self.per_epoch = max(1, math.ceil(n_rows / batch_size))
         self.size = math.ceil(n_rows / self.per_epoch)
-        # whole batches, so that those of an epoch are as many as those of a table in memory
+        # whole batches, so that an epoch has as many batches as with a table in memory
         self._rows = min(self.size * max(1, buffer_rows // self.size), n_rows)
         self._buffers = math.ceil(n_rows / self._rows)
         self.table = _empty(like, self._rows).to(device)
@@ -114,7 +114,7 @@ class StreamBatches(Batches):
         self._seeds = _member_seeds(members, device)
 
     def epoch(self, number: int) -> Iterator[Rows]:
-        """The batches of an epoch."""
+        """Yield the batches of an epoch."""
         filled, buffer = 0, 0
         for part in prefetched(lambda: self._read(number)):
             done = 0
@@ -136,12 +136,12 @@ class StreamBatches(Batches):
 
 
 def _member_seeds(members: Sequence[Member], device: torch.device) -> Tensor:
-    """The seeds of all members, as shuffles and dropout take them."""
+    """Return the seeds of all members as 32-bit integers."""
     return torch.tensor([member.seed for member in members], dtype=torch.int64, device=device).to(torch.int32)
 
 
 def shuffled(rows: Rows, seeds: Tensor, epoch: int) -> Rows:
-    """Each member's rows in the order of its epoch; padding goes last."""
+    """Shuffle each member's rows by its seed and the epoch; padding comes last."""
     bits = random_bits(stream_key(seeds, _SHUFFLE, epoch), rows.index.shape[1]).to(torch.int64)
     bits = torch.where(rows.present, bits, torch.iinfo(torch.int64).max)
     order = torch.argsort(bits, dim=1, stable=True)
@@ -149,14 +149,14 @@ def shuffled(rows: Rows, seeds: Tensor, epoch: int) -> Rows:
 
 
 def total_weight(table: Table, rows: Rows) -> Tensor:
-    """For how many rows those of each member count, (K,)."""
+    """Return the total weight of each member's rows, (K,)."""
     if table.outcome.weight is None:
         return rows.present.sum(1)
     return torch.where(rows.present, table.outcome.weight[rows.index].double(), 0.0).sum(1)
 
 
 def batch_rows(batch_size: int | Literal["auto", "full"], n: int) -> int:
-    """Rows of a batch out of n: the number itself, all, or ("auto") the power of two nearest to 4 √n."""
+    """Return the rows per batch: ``batch_size``, n for "full", or the power of two nearest to 4 √n for "auto"."""
     if batch_size == "full":
         return n
     if batch_size == "auto":
@@ -165,9 +165,9 @@ def batch_rows(batch_size: int | Literal["auto", "full"], n: int) -> int:
 
 
 def split_rows(outcome: Outcome, seed: int, fraction: float) -> tuple[RowNumbers, RowNumbers | None]:
-    """Training and validation rows drawn by a seed, with the same share of events; no validation rows of very few.
+    """Draw training and validation rows with the same proportion of events.
 
-    The rows of one subject stay together.
+    The rows of one subject stay together. With fewer than ten subjects, there are no validation rows.
     """
     subject, kind = outcome.subject, outcome.subject_event
     n = len(kind)
@@ -182,9 +182,9 @@ def split_rows(outcome: Outcome, seed: int, fraction: float) -> tuple[RowNumbers
 
 
 def fold_rows(outcome: Outcome, seed: int, n_folds: int) -> list[tuple[RowNumbers, RowNumbers | None]]:
-    """Training and validation rows of each fold of a cross-validation, drawn by a seed, with the same share of events.
+    """Draw the training and validation rows of each fold of a cross-validation, with the same proportion of events.
 
-    Of very few subjects none are held out. The rows of one subject stay together.
+    The rows of one subject stay together. With fewer than ten subjects, there are no validation rows.
     """
     subject, kind = outcome.subject, outcome.subject_event
     n = len(kind)
@@ -209,7 +209,7 @@ def _can_stratify(labels: npt.NDArray[Any], fraction: float) -> bool:
 
 
 def _empty(like: Table, n: int) -> Table:
-    """A table of n rows with the columns of another."""
+    """Return a table of n rows of zeros with the columns of another table."""
 
     def rows(values: torch.Tensor) -> torch.Tensor:
         return torch.zeros(n, *values.shape[1:], dtype=values.dtype)
@@ -229,7 +229,7 @@ def _copy(source: Table, part: slice, target: Table, place: slice) -> None:
 
 
 def prefetched(make: Callable[[], Generator[Any, None, None]]) -> Iterator[Any]:
-    """The items of a generator, read a little ahead by another thread; its errors are raised here."""
+    """Yield the items of a generator, which another thread reads ahead; its errors are raised here."""
     end = object()
     with closing(make()) as items, ThreadPoolExecutor(1, "sumosurv-reader") as pool:
         ready = deque(pool.submit(next, items, end) for _ in range(_AHEAD))

@@ -28,7 +28,7 @@ _KEY = "sumosurv checkpoint"
 _CHECKSUM = "sha256"
 _FORMAT = 4
 
-History = list[npt.NDArray[np.float64]]  # the means of all members, epoch by epoch
+History = list[npt.NDArray[np.float64]]  # the means of all members, per epoch
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Checkpoints:
     ----------
     folder : path
         Created if it does not exist. All processes must be able to access it.
-    seconds : float
+    seconds : float, default 30.0
         Smallest interval between checkpoints, which are written at the end of an epoch and at the end of training.
     """
 
@@ -75,7 +75,7 @@ class Checkpoint:
         self._written = time.monotonic()
 
     def save(self, digest: str, state: Sequence[Tensor], history: Sequence[History], *, done: bool) -> None:
-        """Write the state after an epoch, if the last file is old enough or if there are no more epochs (``done``)."""
+        """Write the state after an epoch if the last file is old enough, or if training has ended (``done``)."""
         from safetensors.torch import save_file
 
         if not done and time.monotonic() - self._written < self._seconds:
@@ -84,7 +84,7 @@ class Checkpoint:
         tensors |= {f"history.{i}": torch.from_numpy(np.array(values)) for i, values in enumerate(history)}
         text = json.dumps({"format": _FORMAT, "digest": digest, "epochs": len(history[0]), "done": done})
         with replacing(self.path) as partial:
-            # copies: tensors that share memory are not written
+            # copies: safetensors rejects tensors that share memory
             copies = {name: value.detach().cpu().clone().contiguous() for name, value in tensors.items()}
             copies[_CHECKSUM] = torch.frombuffer(bytearray(checksum(text, copies)), dtype=torch.uint8)
             with system_errors(self.path):
@@ -94,7 +94,7 @@ class Checkpoint:
     def load(self, digest: str, state: Sequence[Tensor], history: Sequence[History]) -> int:
         """Copy the stored state into the tensors, extend the history, and return the epoch to begin with.
 
-        The epoch is 0, and nothing changes, if there is no file; it is ``sys.maxsize`` after the end of the training.
+        If there is no file, the epoch is 0 and nothing changes. If training had ended, the epoch is ``sys.maxsize``.
 
         Raises
         ------
@@ -134,7 +134,7 @@ class Checkpoint:
 def training_digest(
     network: PopulationNetwork, table: Table, rows: Sequence[Rows | None], settings: Sequence[object]
 ) -> str:
-    """Return a fingerprint of all that determines a training: initial weights, rows, row numbers, settings."""
+    """Return a digest of everything that determines a training: initial weights, rows, row numbers, settings."""
     text = hashlib.sha256(type(network).__name__.encode())
 
     def add(value: Tensor) -> None:

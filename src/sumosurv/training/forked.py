@@ -1,4 +1,4 @@
-"""Objects in forked processes: one call asks all of them at once."""
+"""Objects in forked processes, whose methods are called in parallel."""
 
 from __future__ import annotations
 
@@ -18,33 +18,32 @@ from sumosurv.networks import TrainingError
 
 
 def can_fork() -> bool:
-    """Whether a forked process can train networks: on Linux, if torch has no GPU, whose threads do not survive."""
+    """Whether a forked process can train networks: on Linux without a GPU, because CUDA does not survive a fork."""
     return sys.platform == "linux" and not torch.cuda.is_available()
 
 
 class Forked:
-    """Objects that live in one forked process each; leaving the context ends the processes.
+    """Objects in one forked process each; leaving the context ends the processes.
 
-    The processes share the memory of this one as it was when they were forked. Errors in them are raised here. Ctrl-C
-    reaches this process alone: the call is given up, its answers are dropped by the next call, and the objects remain
-    usable.
+    The processes inherit the memory of this process. Their errors are raised here. Ctrl-C interrupts only this process:
+    the next call discards the results of the interrupted call, and the objects remain usable.
 
     Parameters
     ----------
     makers : sequence of callable
-        Each makes one of the objects, in its process.
+        Each creates one of the objects, in its process.
     """
 
     def __init__(self, makers: Sequence[Callable[[], Any]]) -> None:
         context = multiprocessing.get_context("fork")
         self._pipes: list[Connection] = []
         self._processes = []
-        self._asked: list[Connection] = []  # those whose answers have not been read
+        self._asked: list[Connection] = []  # pipes with unread results
         for make in makers:
             here, there = context.Pipe()
             self._pipes.append(here)
             process = context.Process(target=_serve, args=(make, there, tuple(self._pipes)), daemon=True)
-            with warnings.catch_warnings():  # Python warns of threads, which the child does not use
+            with warnings.catch_warnings():  # Python warns about threads, which the child does not use
                 warnings.simplefilter("ignore", DeprecationWarning)
                 process.start()
             there.close()
@@ -62,7 +61,7 @@ class Forked:
             pipe.close()
 
     def ask(self, method: str, *arguments: Sequence[Any]) -> list[Any]:
-        """Call a method of all objects at once; each argument has one value per object."""
+        """Call a method of all objects in parallel; each argument has one value per object."""
         while self._asked:
             self._answer(self._asked[0])
         for pipe, own in zip(self._pipes, zip(*arguments) if arguments else [()] * len(self._pipes)):
@@ -71,7 +70,7 @@ class Forked:
         return [self._answer(pipe) for pipe in self._pipes]
 
     def _answer(self, pipe: Connection) -> Any:
-        wait([pipe])  # Ctrl-C comes here, and not while a message is read
+        wait([pipe])  # Ctrl-C interrupts this wait, not the reading of a message
         self._asked.remove(pipe)
         try:
             value, error = pipe.recv()
@@ -85,9 +84,9 @@ class Forked:
 
 
 def _serve(make: Callable[[], Any], pipe: Connection, others: Sequence[Connection]) -> None:
-    """Answer calls until the other end is closed, with one thread of torch."""
+    """Run method calls until the other end is closed, with one torch thread."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for other in others:  # ends of the parent, which would keep this process from noticing that the parent is gone
+    for other in others:  # with these ends of the parent open, its death would go unnoticed
         other.close()
     torch.set_num_threads(1)
     made = None

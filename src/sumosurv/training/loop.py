@@ -1,4 +1,4 @@
-"""Training: one plain function that trains a whole population of networks."""
+"""Training: one function that trains a whole population of networks."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ from sumosurv.training.batches import Batches, Member, TableBatches, total_weigh
 from sumosurv.training.checkpoint import Checkpoint, training_digest
 from sumosurv.training.forked import Forked, can_fork
 from sumosurv.training.processes import ALONE, Workers, check_shareable, explain_memory, threads
-from sumosurv.training.step import TrainingStep, captured, weighted
+from sumosurv.training.step import TrainingStep, as_cuda_graph, weighted
 from sumosurv.warn import warn_user
 
 Floats = npt.NDArray[np.float64]
 
-_WHOLE_VECTORS = 32  # in multiples of which no vector of torch's loops holds numbers of two members
-_LEAST_MEMBERS = 2  # of a process: torch multiplies the matrices of a single network in another order
-_STALLED_EPOCHS = 3  # without a step, after which a member is given up
+_WHOLE_VECTORS = 32  # rows in these multiples: no vector of torch's loops then holds numbers of two members
+_LEAST_MEMBERS = 2  # per process: torch multiplies the matrices of a single network in another order
+_STALLED_EPOCHS = 3  # a member that takes no step for so many epochs has failed
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """What a callback is passed after each epoch: mean log-likelihoods (or the objective) of each member.
+    """Passed to callbacks after each epoch: the mean log-likelihood (or objective) of each member.
 
     Attributes
     ----------
     number : int
-        From 0.
+        Number of the epoch, from 0.
     n_epochs : int
-        How many there will be at most.
+        Largest number of epochs.
     train : ndarray of shape (members,)
-        On training rows, dropout on.
+        Means over training rows, with dropout.
     valid : ndarray of shape (members,) or None
-        On validation rows; None without any.
+        Means over validation rows; None if there are none.
     component : str
-        The component that is being trained, by name.
+        Name of the component that is being trained.
     """
 
     number: int
@@ -59,11 +59,10 @@ class Epoch:
 class Schedule:
     """How all members of a population train.
 
-    A member is done when its best validation likelihood is more than ``patience`` epochs back. Several ``workers``
+    A member stops when its best validation likelihood is more than ``patience`` epochs old. Several ``workers``
     share each batch; ``n_jobs`` processes share the members. A ``checkpoint`` stores the state after an epoch, and
-    training resumes from it. ``component`` is the name under which epochs are reported, and ``shift`` is subtracted
-    from each member's reported means on training and on validation rows, which it brings from the networks' unit of
-    time to the user's.
+    training resumes from it. ``component`` is the name under which epochs are reported. ``shift`` is subtracted from
+    each member's reported means on training and validation rows, to convert them from scaled time to the user's unit.
     """
 
     max_epochs: int
@@ -79,13 +78,13 @@ class Schedule:
 
     @property
     def row_multiple(self) -> int:
-        """Batches are padded to a multiple of this, so that results do not depend on the number of processes."""
+        """Batches are padded to a multiple of this number, so that results do not depend on the number of processes."""
         return 1 if self.n_jobs is None else _WHOLE_VECTORS
 
 
 @dataclass
 class History:
-    """Mean log-likelihoods per epoch and member, and how each member ended."""
+    """Mean log-likelihoods per epoch and member, and the best epoch of each member."""
 
     train: list[Floats] = field(default_factory=list)
     valid: list[Floats] = field(default_factory=list)
@@ -115,13 +114,13 @@ def train(
     schedule: Schedule,
     batches: Batches | None = None,
 ) -> History:
-    """Fit every member of a population by mini-batch AdamW on its terms: the one way in which networks are trained.
+    """Train every member of a population by mini-batch AdamW on its objective; all networks are trained here.
 
-    Each member sees all of its training rows once per epoch, in an order of its own. After every epoch
-    the terms of its validation rows are averaged, and it ends with the weights of its best epoch; a
-    member whose best epoch is more than ``patience`` epochs back is done. Without validation rows a member keeps the
-    weights of its epoch ``stop_after``. Ctrl-C ends training, keeps the best weights so far and is noted in the
-    history, for the caller to raise again. Before there are any weights to keep, KeyboardInterrupt is raised at once.
+    Each member sees all of its training rows once per epoch, in its own order. After every epoch, its objective is
+    averaged over its validation rows; the member keeps the weights of its best epoch, and stops when that epoch is more
+    than ``patience`` epochs old. Without validation rows, a member keeps the weights of its epoch ``stop_after``.
+    Ctrl-C ends training, keeps the best weights so far and is recorded in the history, so that the caller can raise it
+    again. If there are no weights to keep yet, KeyboardInterrupt is raised immediately.
 
     Parameters
     ----------
@@ -130,10 +129,10 @@ def train(
     table : Table
         Training and validation rows.
     members : sequence of Member
-        One for each network of the population; all with validation rows, or none.
+        One per network of the population; either all have validation rows or none has.
     schedule : Schedule
     batches : Batches, optional
-        Batches of rows on disk. By default, batches of the members' training rows of the table.
+        Batches of rows on disk. By default, batches are drawn from the members' training rows in the table.
 
     Returns
     -------
@@ -172,7 +171,7 @@ def train(
 
 @dataclass(frozen=True)
 class _Task:
-    """A population, its rows, and how it trains."""
+    """A population, its rows and its schedule."""
 
     network: PopulationNetwork
     batches: Batches
@@ -183,7 +182,7 @@ class _Task:
 
 
 def _train(task: _Task, parts: _Part | Forked, blocks: Sequence[slice], digest: str) -> History:
-    """Train the parts of a population; each has the members of one block."""
+    """Train the parts of a population; each part has the members of one block."""
     schedule, workers, checkpoint = task.schedule, task.schedule.workers, task.schedule.checkpoint
     history = History()
     begin = 0
@@ -202,7 +201,7 @@ def _train(task: _Task, parts: _Part | Forked, blocks: Sequence[slice], digest: 
                         pooled = _pooled(np.concatenate(scores), total_weight(task.table, task.valid_rows))
                         scores = tuple(pooled[block] for block in blocks)
                     history.valid.append(valid)
-                best, running = zip(*parts.ask("judge", number, scores))
+                best, running = zip(*parts.ask("update_best", number, scores))
                 history.train.append(train)
                 if bar is not None:
                     _show(bar, train, None if valid is None else np.concatenate(best) - schedule.shift[1])
@@ -217,7 +216,7 @@ def _train(task: _Task, parts: _Part | Forked, blocks: Sequence[slice], digest: 
         if workers.size > 1:
             raise
         history.interrupted = True
-        del history.valid[len(history.train) :]  # of an epoch that was not completed
+        del history.valid[len(history.train) :]  # the interrupted epoch
     best_epoch, best_valid = (np.concatenate(values) for values in zip(*parts.ask("end")))
     task.network.eval()
     history.best_epoch, history.best_valid = best_epoch, best_valid - schedule.shift[1]
@@ -227,19 +226,19 @@ def _train(task: _Task, parts: _Part | Forked, blocks: Sequence[slice], digest: 
 
 
 class _Part:
-    """The members of a task that one process trains; `Forked.ask` calls its methods, as `ask` does in this process."""
+    """The members that one process trains; `ask` has the signature of `Forked.ask` but runs in this process."""
 
     def __init__(self, task: _Task) -> None:
         self.task, schedule = task, task.schedule
         self.step = TrainingStep(
             task.network, task.batches, task.members, schedule.max_epochs, schedule.workers, schedule.row_multiple
         )
-        self.run_step = captured(self.step) if task.table.device.type == "cuda" else self.step
+        self.run_step = as_cuda_graph(self.step) if task.table.device.type == "cuda" else self.step
         self.best = _BestWeights(self.step, task.members, schedule)
         self.moved = self.step.moved.clone()  # in the last epoch
 
     def ask(self, method: str, *arguments: Sequence[Any]) -> list[Any]:
-        """Call a method; each argument is in a sequence of one."""
+        """Call a method; each argument is a sequence of length one."""
         return [getattr(self, method)(*(own for (own,) in arguments))]
 
     def state(self) -> list[Tensor]:
@@ -249,7 +248,7 @@ class _Part:
     def run(self, epoch: int) -> tuple[Floats, Floats | None]:
         """Train for an epoch; return the mean terms of training rows, and of validation rows if there are any."""
         task, workers = self.task, self.task.schedule.workers
-        # for dropout inside custom encoders: each epoch, and each share of a batch, has its own seed
+        # for dropout in custom encoders: each epoch and each worker has its own seed
         _seed(task.members[0].seed + 1 + epoch * workers.size + workers.rank, task.table.device)
         task.network.train()
         for batch in task.batches.epoch(epoch):
@@ -261,14 +260,14 @@ class _Part:
             return mean, None
         return mean, mean_terms(task.network, task.table, task.valid_rows, workers).cpu().numpy()
 
-    def judge(self, epoch: int, score: Floats | None) -> tuple[Floats, bool]:
-        """Keep the weights of members with a better score; return the best scores, and whether any member goes on."""
+    def update_best(self, epoch: int, score: Floats | None) -> tuple[Floats, bool]:
+        """Keep the weights of members with a better score; return the best scores, and whether any member continues."""
         given = None if score is None else torch.from_numpy(score).to(self.moved.device)
         self.best.after_epoch(epoch, self.moved, given)
         return self.best.valid.cpu().numpy(), bool(self.best.running.any())
 
     def end(self) -> tuple[npt.NDArray[np.int64], Floats]:
-        """Make the best weights the current ones; return their epochs and scores."""
+        """Restore the best weights; return their epochs and scores."""
         self.best.restore()
         return self.best.epoch.cpu().numpy(), self.best.valid.cpu().numpy()
 
@@ -278,7 +277,7 @@ class _Part:
 
 
 def _blocks(task: _Task) -> list[slice]:
-    """Which members each of ``n_jobs`` processes trains; one process trains all if they cannot be separated."""
+    """Divide the members among ``n_jobs`` processes; one process trains all if they cannot be separated."""
     schedule, count = task.schedule, len(task.members)
     alone = (
         schedule.n_jobs is None
@@ -296,7 +295,7 @@ def _blocks(task: _Task) -> list[slice]:
 
 
 def _forked_part(task: _Task, block: slice) -> _Part:
-    """Some of the members, in their own process."""
+    """Return the part with the members of one block."""
     network = select_members(task.network, block)
     for own, p in zip(network.parameters(), task.network.parameters()):
         own.requires_grad_(p.requires_grad)
@@ -310,7 +309,8 @@ def _forked_part(task: _Task, block: slice) -> _Part:
 class _BestWeights:
     """The best weights of each member so far, their epochs and scores, and which members still train.
 
-    All tensors stay in place. A member is its weights, and buffers such as the averages of batch normalisation.
+    All tensors stay in place. Weights include buffers with one entry per member, such as the averages of batch
+    normalisation.
     """
 
     def __init__(self, step: TrainingStep, members: Sequence[Member], schedule: Schedule) -> None:
@@ -327,7 +327,7 @@ class _BestWeights:
         self.running = torch.ones(count, dtype=torch.bool, device=device)
 
     def after_epoch(self, epoch: int, moved: Tensor, score: Tensor | None) -> None:
-        """Note the scores of validation rows, or None without any; ``moved`` are the members that took a step."""
+        """Record the validation scores (None without validation rows); ``moved`` marks members that took a step."""
         self._stalled.copy_(torch.where(moved, 0, self._stalled + 1))
         self.running &= self._stalled < _STALLED_EPOCHS
         if score is None:
@@ -344,7 +344,7 @@ class _BestWeights:
 
     @torch.no_grad()
     def restore(self) -> None:
-        """Make the best weights the current ones."""
+        """Restore the best weights."""
         for tensor, value in zip(self._current, self._best):
             tensor.copy_(value)
 
@@ -354,7 +354,7 @@ class _BestWeights:
 
 
 def _seed(seed: int, device: torch.device) -> None:
-    """Seed the generators of the CPU and of the device, and no other's."""
+    """Seed the generators of the CPU and of this device only."""
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         with torch.cuda.device(device):
@@ -362,7 +362,7 @@ def _seed(seed: int, device: torch.device) -> None:
 
 
 def _pooled(scores: Floats, weight: Tensor) -> Floats:
-    """Return the mean over the validation rows of all members with a finite score, for each of these members."""
+    """Replace the finite scores by their mean, weighted by the validation rows of the members."""
     score = torch.from_numpy(scores)
     finite = torch.isfinite(score)
     own = torch.where(finite, weight.to(score), 0.0)
@@ -371,7 +371,7 @@ def _pooled(scores: Floats, weight: Tensor) -> Floats:
 
 @torch.no_grad()
 def mean_terms(network: PopulationNetwork, table: Table, rows: Rows, workers: Workers = ALONE) -> Tensor:
-    """Return each member's mean log-likelihood (or objective) on its rows, dropout off, (K,) in float64."""
+    """Return each member's mean log-likelihood (or objective) on its rows, without dropout, (K,) in float64."""
     total = torch.zeros(len(rows.index), dtype=torch.float64, device=rows.index.device)
     for batch, terms in _evaluated(network, table, rows.columns(workers.share(rows.index.shape[1]))):
         total += weighted(torch.where(batch.present, terms, 0.0), batch).double().sum(1)
@@ -380,12 +380,12 @@ def mean_terms(network: PopulationNetwork, table: Table, rows: Rows, workers: Wo
 
 @torch.no_grad()
 def held_out_terms(network: PopulationNetwork, table: Table, rows: Rows) -> Tensor:
-    """Return each member's log-likelihood of each of its rows, dropout off, (K, n) in float64; padding is arbitrary."""
+    """Return each member's log-likelihood of each of its rows, without dropout, (K, n); padding is arbitrary."""
     return torch.cat([terms.double() for _, terms in _evaluated(network, table, rows)], dim=1)
 
 
 def _evaluated(network: PopulationNetwork, table: Table, rows: Rows) -> Iterator[tuple[Batch, Tensor]]:
-    """Yield the terms of some rows at a time, dropout off."""
+    """Yield the terms of some rows at a time, without dropout."""
     was_training = network.training
     network.eval()
     longest = rows.index.shape[1]
@@ -399,7 +399,7 @@ def _evaluated(network: PopulationNetwork, table: Table, rows: Rows) -> Iterator
 
 def _report_failures(history: History) -> None:
     if history.interrupted and (history.failed.all() or not history.train):
-        raise KeyboardInterrupt  # before there was anything to keep
+        raise KeyboardInterrupt  # there are no weights to keep
     if not history.failed.any():
         return
     who = ", ".join(map(str, np.flatnonzero(history.failed)))

@@ -1,4 +1,4 @@
-"""Where training runs: the device, the number of threads, and the processes that train one population together."""
+"""The device, the number of threads, and the processes that train one population together."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from torch import Tensor
 
 from sumosurv.networks import ModuleEncoder, PopulationNetwork, TrainingError
 
-_ONE_THREAD_WORK = 2e8  # multiply-adds of a training step below which a second thread costs more than it gives
-_TIMEOUT = timedelta(minutes=10)  # that a process waits for the others before it gives up
+_ONE_THREAD_WORK = 2e8  # multiply-adds per step below which a second thread does not pay
+_TIMEOUT = timedelta(minutes=10)  # for which a process waits for the others
 
 
 def find_device(name: str) -> torch.device:
-    """The device called "auto" (CUDA if available), "cpu" or "cuda"."""
+    """Return the device for "auto" (CUDA if available), "cpu" or "cuda"."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -33,7 +33,7 @@ def find_device(name: str) -> torch.device:
 
 @contextmanager
 def threads(work: float = 0.0) -> Iterator[None]:
-    """One thread if a step is small, as several would mostly wait for each other; else torch's own number."""
+    """Use one thread if a step is small, because several would mostly wait for each other; else torch's number."""
     before = torch.get_num_threads()
     torch.set_num_threads(1 if work < _ONE_THREAD_WORK else before)
     try:
@@ -44,7 +44,7 @@ def threads(work: float = 0.0) -> Iterator[None]:
 
 @contextmanager
 def explain_memory(remedy: str) -> Iterator[None]:
-    """Let an error of exhausted GPU memory say what to lower."""
+    """Add a remedy to errors of exhausted GPU memory."""
     try:
         yield
     except torch.OutOfMemoryError as error:
@@ -53,11 +53,11 @@ def explain_memory(remedy: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Workers:
-    """The processes that train together; `ALONE` is one process, which asks nobody.
+    """The processes that train one population together; `ALONE` is a single process.
 
-    Every worker has all rows, and the same seeds. In each step a worker computes the terms of its share of every
-    member's batch; the gradients of all are summed, so that all weights stay equal, and equal to those of one process
-    up to the order of summation.
+    Every worker has all rows and the same seeds. In each step, a worker computes the terms of its share of every
+    member's batch, and gradients are summed over workers. All workers therefore have the same weights, equal to those
+    of a single process up to the order of summation.
     """
 
     rank: int = 0
@@ -65,15 +65,15 @@ class Workers:
 
     @property
     def first(self) -> bool:
-        """Whether this is the worker that writes files and speaks."""
+        """Whether this is the worker that writes files and shows progress."""
         return self.rank == 0
 
     def share(self, n: int) -> slice:
-        """The part of n places that is this worker's: the parts of all differ by one at most."""
+        """Return this worker's share of n positions; the shares of all workers differ by at most one in size."""
         return slice(n * self.rank // self.size, n * (self.rank + 1) // self.size)
 
     def sum(self, value: Tensor) -> Tensor:
-        """The sum over all workers, the same for each of them."""
+        """Return the sum over all workers."""
         if self.size > 1:
             value = value.contiguous()
             torch.distributed.all_reduce(value)
@@ -105,14 +105,14 @@ def launched_by_torchrun() -> bool:
 
 @contextmanager
 def torchrun_workers(device: str = "auto") -> Iterator[Workers]:
-    """Join the processes that ``torchrun`` started: NCCL if each has a GPU of its own, Gloo otherwise.
+    """Join the processes that ``torchrun`` started: by NCCL if each has its own GPU, by Gloo otherwise.
 
-    Pass the workers to ``fit(X, y, workers=workers)``. A process that torchrun did not start works alone.
+    Pass the workers to ``fit(X, y, workers=workers)``. A process that torchrun did not start trains alone.
 
     Parameters
     ----------
     device : str
-        As the estimator has it: "auto", "cpu" or "cuda".
+        The estimator's ``device``: "auto", "cpu" or "cuda".
     """
     if not launched_by_torchrun():
         yield ALONE
@@ -122,7 +122,7 @@ def torchrun_workers(device: str = "auto") -> Iterator[Workers]:
     on_gpu = device != "cpu" and torch.cuda.is_available()
     if on_gpu:
         torch.cuda.set_device(local % torch.cuda.device_count())
-    # two processes cannot share a GPU by NCCL; by Gloo they can, over the memory of the host
+    # processes cannot share a GPU with NCCL; with Gloo they can, through host memory
     backend = "nccl" if on_gpu and here <= torch.cuda.device_count() else "gloo"
     torch.distributed.init_process_group(backend, timeout=_TIMEOUT)
     try:

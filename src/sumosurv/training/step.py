@@ -1,4 +1,4 @@
-"""One step of training a population, its optimiser, and its capture as a single CUDA graph."""
+"""One training step of a population, its optimiser, and its capture as a CUDA graph."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EPSILON = 1e-8
 
 
 def weighted(values: Tensor, batch: Batch) -> Tensor:
-    """Return values of the rows of a batch times the weights of the rows, if there are weights."""
+    """Return the values times the weights of the rows, if there are weights."""
     return values if batch.outcome.weight is None else values * batch.outcome.weight
 
 
@@ -32,10 +32,9 @@ def gradients(loss: Tensor, parameters: Sequence[Tensor]) -> Tensor:
 class PopulationAdamW:
     r"""AdamW with a learning rate and a weight decay per member.
 
-    The parameters of the network become views of one (K, P) matrix; a step is then a handful of
-    operations on that matrix, or one of torch's on the CPU, and keeping or restoring a member's weights is copying a
-    row. A member whose gradient is not finite is left as it is in that step. The gradient is the sum of those of all
-    workers.
+    The parameters of the network become views of one (K, P) matrix. A step is a handful of operations on that matrix
+    (on the CPU, torch's fused AdamW), and storing or restoring a member's weights copies one row. A member skips a step
+    if its gradient is not finite. Gradients are summed over workers.
 
     .. math::
         m &\leftarrow β_1 m + (1 - β_1) g, \quad v \leftarrow β_2 v + (1 - β_2) g^2 \\
@@ -57,14 +56,14 @@ class PopulationAdamW:
         self.weight_decay = weight_decay[:, None].to(self.weights)
         self.workers = workers
         self.mean, self.square = torch.zeros_like(self.weights), torch.zeros_like(self.weights)
-        self.count = torch.zeros_like(self.learning_rate)  # steps that each member has really taken
-        self._alike: dict[tuple[float, float], list[int]] = {}  # members with the same rate and decay
+        self.count = torch.zeros_like(self.learning_rate)  # steps that each member has taken
+        self._groups: dict[tuple[float, float], list[int]] = {}  # members with the same rate and decay
         for k, settings in enumerate(zip(learning_rate.tolist(), weight_decay.tolist())):
-            self._alike.setdefault(settings, []).append(k)
+            self._groups.setdefault(settings, []).append(k)
 
     @torch.no_grad()
     def step(self, g: Tensor, factor: float | Tensor = 1.0) -> Tensor:
-        """Take one step down a gradient (K, P), all learning rates times ``factor``; return which members took it."""
+        """Take a step down a gradient (K, P), with learning rates times ``factor``; return which members took it."""
         update = self._update if g.device.type == "cuda" else self._update_on_cpu
         return update(self.workers.sum(g), factor)
 
@@ -74,7 +73,7 @@ class PopulationAdamW:
         moves, factor = taken.tolist(), float(factor)
         self.count += taken[:, None]
         states = list(zip(*(part.unbind() for part in (self.weights, g, self.mean, self.square, self.count[:, 0]))))
-        for (rate, decay), members in self._alike.items():
+        for (rate, decay), members in self._groups.items():
             own = [states[k] for k in members if moves[k]]
             if own:
                 weights, gradients, means, squares, counts = map(list, zip(*own))
@@ -96,7 +95,7 @@ class PopulationAdamW:
         return taken
 
     def _update(self, g: Tensor, factor: float | Tensor) -> Tensor:
-        """Update by operations on whole matrices, without a decision on a value: a CUDA graph can hold it."""
+        """Update by operations on whole matrices, without value-dependent control flow, as a CUDA graph requires."""
         taken = torch.isfinite(torch.linalg.vector_norm(g, dim=1, keepdim=True))
         g = torch.where(taken, g, 0.0)
         beta1, beta2 = _BETAS
@@ -114,11 +113,10 @@ class PopulationAdamW:
 
 
 class TrainingStep:
-    """Forward, backward and update on the batch that was loaded last, the learning rates falling along a cosine.
+    """Forward pass, backward pass and update on the batch loaded last, with cosine decay of the learning rates.
 
-    Everything the step reads or writes lives in tensors that stay in place, counters included, so that
-    calling it again and replaying it as a CUDA graph are the same thing. Each of several workers has its share of the
-    batch, and the gradients are summed.
+    All tensors that the step reads or writes, counters included, stay in place, so that calling the step and replaying
+    it as a CUDA graph are equivalent. Each of several workers has its share of the batch, and gradients are summed.
     """
 
     def __init__(
@@ -148,13 +146,13 @@ class TrainingStep:
         own += -own % row_multiple
         self.index = torch.zeros(len(members), own, dtype=torch.long, device=device)
         self.present = torch.zeros(len(members), own, dtype=torch.bool, device=device)
-        self.count = torch.ones(len(members), dtype=torch.long, device=device)  # rows of the batch, of all workers
+        self.count = torch.ones(len(members), dtype=torch.long, device=device)  # rows of the batch, over all workers
         self.number = torch.zeros((), device=device)
         self.likelihood = torch.zeros(len(members), dtype=torch.float64, device=device)
         self.moved = torch.zeros(len(members), dtype=torch.bool, device=device)
 
     def load(self, rows: Rows) -> None:
-        """Make some rows of the table the current batch, of which each worker takes its share."""
+        """Make these rows of the table the current batch; each worker takes its share."""
         own = rows.columns(self.share)
         self.present.zero_()
         self.index[:, : own.index.shape[1]] = own.index
@@ -174,7 +172,7 @@ class TrainingStep:
         self.number += 1
 
     def end_epoch(self) -> tuple[Tensor, Tensor]:
-        """Return the sums of log-likelihood since the last call, and which members moved at all."""
+        """Return the sums of log-likelihoods since the last call, and which members took a step."""
         likelihood, moved = self.workers.sum(self.likelihood.clone()), self.moved.clone()
         self.likelihood.zero_()
         self.moved.zero_()
@@ -187,11 +185,11 @@ class TrainingStep:
         return [*own, adam.weights, adam.mean, adam.square, adam.count]
 
 
-def captured(step: TrainingStep) -> Callable[[], None]:
-    """Return the step as one CUDA graph: a replay launches all of its kernels at once, with no work on the host.
+def as_cuda_graph(step: TrainingStep) -> Callable[[], None]:
+    """Return the step as one CUDA graph: a replay launches all of its kernels at once, without work on the host.
 
-    The step itself is returned if it cannot be captured (a custom encoder that waits for the device), if the network
-    is not ``capturable``, and for several workers. Exhausted memory is an error.
+    The step itself is returned if the network is not ``capturable``, if there are several workers, or if the capture
+    fails (for example because a custom encoder synchronises). Exhausted memory is an error.
     """
     if not step.network.capturable or step.workers.size > 1:
         return step
@@ -210,7 +208,7 @@ def captured(step: TrainingStep) -> Callable[[], None]:
             step()
     except torch.OutOfMemoryError:
         raise
-    except RuntimeError:  # torch has no error class for what a graph cannot hold
+    except RuntimeError:  # torch has no specific error class for a failed capture
         torch.cuda.synchronize()
         run = step
     for tensor, value in zip(step.state(), before):

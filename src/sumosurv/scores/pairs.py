@@ -34,19 +34,7 @@ class SortedOutcome:
 
     A row with delayed entry is compared with the events at which it is at risk. It is therefore counted with all events
     before its time. A copy with a negative weight, censored just after its entry, subtracts the events before entry.
-
-    Parameters
-    ----------
-    event, time : array of shape (n,)
-    weight : array of shape (n,), optional
-    entry : array of shape (n,), optional
-
-    Attributes
-    ----------
-    rows : ndarray of int
-        The rows that are counted: all n, then those that are counted again because of their entry.
-    order : ndarray of int
-        ``rows`` in the order of time, as are the other attributes.
+    ``rows`` are thus all rows and those that are counted again; other attributes are in the order of time.
     """
 
     def __init__(
