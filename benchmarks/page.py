@@ -470,10 +470,10 @@ def conformal_claim(means):
     raw = (scores["log_likelihood"]["after, not shrunk"] - scores["log_likelihood"]["before"]).dropna()
     worse = sum((d["after, not shrunk"] - d["before"]).dropna() > 1e-12)
     return prose(
-        "These models were calibrated before recalibration (the smallest p-value of D-calibration is "
-        f"{scores['p']['before'].min():.2f}), so there was little to gain. Of {len(d)} models, {sum(change < 0)} "
-        f"became better calibrated, {sum(change == 0)} did not change and {sum(change > 0)} became worse; the "
-        f"smallest p-value afterwards is {scores['p']['after'].min():.2f}. The mean log-likelihood per row changed by "
+        f"Recalibration of these {len(d)} models gains little: D-calibration is rejected at 5 % for "
+        f"{sum(scores['p']['before'] < 0.05)} before and for {sum(scores['p']['after'] < 0.05)} after it; "
+        f"{sum(change < 0)} became better calibrated, {sum(change == 0)} did not change and {sum(change > 0)} became "
+        "worse. The mean log-likelihood per row changed by "
         f"{gain.mean():.3f} nats on average, and by {gain.min():+.3f} to {gain.max():+.3f} for single models. Without "
         f"shrinkage, {worse} of {len(raw)} models became worse calibrated, and the mean loss was {-raw.mean():.3f} "
         "nats per row."

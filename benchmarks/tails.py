@@ -230,10 +230,10 @@ def overall(lines):
 
 
 def ages(seed):
-    """Predicted ages at death of FLCHAIN's first test fold by the default network, all follow-up used."""
+    """Predicted ages at death of FLCHAIN's first test fold by the default networks, all follow-up used."""
     data, fold = datasets.load("flchain"), datasets.fold("flchain", 0)
     X, test = data.X, data.X.iloc[fold.test]
-    model = SumoNet(random_state=seed, device="cpu")
+    model = SumoNet(components="networks", random_state=seed, device="cpu")
     model.fit(X.iloc[fold.train], data.y[fold.train], validation_data=(X.iloc[fold.valid], data.y[fold.valid]))
     log_s, log_hazard = curves_of(model, test)
     parts = model.predict_distribution(test).base.components

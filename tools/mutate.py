@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from multiprocessing import get_context
+from multiprocessing import current_process, get_context
 from pathlib import Path
 from typing import Any
 
@@ -402,6 +402,7 @@ def in_workers(copies: Sequence[Copy], task: Callable[[Copy, Any], Any], values:
 
 def _prepare_worker(task: Callable[[Copy, Any], Any], free: Any) -> None:
     global _task, _copy
+    current_process()._config["daemon"] = False  # tests may start processes of their own
     _task, _copy = task, free.get()
 
 
