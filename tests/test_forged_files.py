@@ -131,6 +131,7 @@ def test_trees_without_event_times(tmp_path):
         ("DeepSurv", "network.baseline", lambda v: -v),
         ("DeepSurv", "network.baseline", lambda v: v[:, :-1]),
         ("DeepSurv", "network.baseline_times", lambda v: v.flip(1)),
+        ("DeepSurv", "network.baseline_times", lambda v: torch.cat([v[:, :2].flip(1), v[:, 2:]], dim=1)),
         ("CoxCC", "network.baseline_times", lambda v: v - 5),
         ("CoxTime", "network.increments", lambda v: -v),
         ("CoxTime", "network.increments", lambda v: v[:, 1:]),
@@ -180,6 +181,7 @@ def test_tables_out_of_order_or_range(name, key, make, tmp_path):
         ("CoxPH", put("fitted", "preprocessor_", "one_hot", value=True)),
         ("RandomSurvivalForest", put("fitted", "preprocessor_", "one_hot", value=True)),
         ("CoxPH", put("fitted", "n_iter_", value="x")),
+        ("CoxPH", lambda description, _: description["fitted"].update(formula={})),
         ("RandomSurvivalForest", put("fitted", "preprocessor_", "columns", value=[])),
         ("SurvivalMixture", put("parameters", "weights", value=[1.0, -1.0])),
         ("SurvivalMixture", put("parameters", "weights", value=[1.0])),
@@ -257,7 +259,9 @@ def test_descriptions_that_are_none(text, tmp_path):
     assert len(str(caught.value)) < 2000
 
 
-@pytest.mark.parametrize("value", ["Infinity", "NaN", "1e999", "1" * 5000, '{"a": 1, "a": 2}', "[" * 3000 + "]" * 3000])
+@pytest.mark.parametrize(
+    "value", ["Infinity", "NaN", "1e999", str(2**64), "1" * 5000, '{"a": 1, "a": 2}', "[" * 3000 + "]" * 3000]
+)
 def test_values_that_are_no_json(value, tmp_path):
     description, tensors = read(saved("SumoNet"))
     description["fitted"]["learned"]["time_unit"] = "HERE"

@@ -36,6 +36,9 @@ def test_form(data: Simulated) -> None:
     assert X["gender"].isna().mean() == pytest.approx(0.6, abs=0.02)
     assert X.memory_usage(deep=True).sum() < 60 * N
     np.testing.assert_array_equal(y["time"], np.minimum(data.event_time, data.censoring_time))
+    paid = np.expm1(X["log_actual_amount_paid"]) / np.expm1(X["log_plan_list_price"])
+    shares = [np.isclose(paid, part, atol=0.02).mean() for part in (1.0, 0.0, 0.8)]
+    np.testing.assert_allclose(shares, [0.88, 0.07, 0.05], atol=0.01)
 
 
 def test_share_of_censoring(data: Simulated) -> None:

@@ -663,3 +663,15 @@ def test_the_solution_of_an_equation_is_flat_after_its_end():
     for end in (0.5, 1.0, 3.0):
         inside = -np.expm1(-rate * min(end, 1.0)) / rate
         np.testing.assert_allclose(d.restricted_mean(end), inside + max(end - 1.0, 0.0) * np.exp(-rate), rtol=1e-7)
+
+
+@pytest.mark.parametrize("knots", [[], [(0.5, 0.3)], [(0.2, 0.4), (0.7, 0.75)]])
+def test_recalibration_is_linear_between_its_knots(knots):
+    base = Weibull([2.0], 1.3)
+    found = Recalibrated(base, *(zip(*knots) if knots else ([], [])))
+    u, v = zip((0.0, 0.0), *knots, (1.0, 1.0))
+    np.testing.assert_allclose(found.survival(TIMES), np.interp(base.survival(TIMES), u, v), rtol=1e-12)
+    area = integrate.quad(
+        lambda t: float(found.density([t])[0, 0]), 0.0, 4.0, points=list(found.quantile([0.3, 0.6])[0])
+    )
+    assert area[0] == pytest.approx(1.0 - float(found.survival([4.0])[0, 0]), abs=1e-6)

@@ -318,7 +318,7 @@ def test_the_python_of_the_page_runs(tmp_path, monkeypatch):
     np.testing.assert_allclose(names["curves"], found, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("form", ["frame", "nullable", "records", "sparse records"])
+@pytest.mark.parametrize("form", ["frame", "nullable", "records", "sparse records", "NA"])
 def test_missing_values_are_missing_in_every_form_of_rows(form, session_of):
     model, X = cases.fitted("default"), cases.new_rows()
     X["grade"] = X["grade"].astype(object)
@@ -327,6 +327,8 @@ def test_missing_values_are_missing_in_every_form_of_rows(form, session_of):
     rows = X if form == "frame" else X.convert_dtypes() if form == "nullable" else X.to_dict("records")
     if form == "sparse records":
         rows = [{name: value for name, value in row.items() if not pd.isna(value)} for row in rows]
+    if form == "NA":
+        rows = [{name: pd.NA if pd.isna(value) else value for name, value in row.items()} for row in rows]
     check(session.run(None, onnx_inputs(session, rows, times)), model, X, times, 1e-12)
 
 

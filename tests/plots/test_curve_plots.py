@@ -115,6 +115,10 @@ def test_training_history():
     assert len(thick) == 4  # a mean of each kind, on training and on validation rows
     np.testing.assert_allclose(thick[3].get_ydata(), -1.0)
     assert [text.get_text() for text in several.texts] == ["a", "b"]
+    for text, line in zip(several.texts, thick[2:]):  # beside the end of its curve
+        gap = text.get_window_extent().p0 - several.transData.transform(line.get_xydata()[-1])
+        assert 0 < gap[0] < 10
+        assert abs(gap[1]) < 10
     without = plot_training(history.assign(valid=np.nan))
     assert "validation rows" not in {line.get_label() for line in without.lines}
 

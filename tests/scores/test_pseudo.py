@@ -174,6 +174,7 @@ def test_optimism_is_that_of_refitting_to_resamples():
     assert row["optimism"] == pytest.approx(np.mean(gaps))
     assert row["std_error"] == pytest.approx(np.std(gaps, ddof=1) / np.sqrt(5))
     assert row["corrected"] == pytest.approx(row["apparent"] - row["optimism"])
+    assert not found.notes  # no score is undefined
     assert len(found.resamples) == 5
     pd.testing.assert_frame_equal(found.table, validate(CoxPH(), X, y, **settings, random_state=7).table)
     assert not found.table.equals(validate(CoxPH(), X, y, **settings, random_state=8).table)

@@ -163,7 +163,7 @@ def load_models(arguments: argparse.Namespace) -> dict[str, Any]:
     model = load(arguments.model)
     models = {arguments.model.stem: model}
     for other in arguments.against:
-        name = other if other == _MARGINAL else Path(other).stem
+        name = Path(other).stem
         if name in models:
             raise ValueError(f"Two models are named {name!r} (--against); rename one of the files.")
         models[name] = _Marginal(model) if other == _MARGINAL else load(Path(other))

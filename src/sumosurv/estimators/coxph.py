@@ -135,7 +135,7 @@ class CoxRegression(LinearEstimator):
         """The baselines of all strata at the event times of any, (strata, times)."""
         times = np.unique(self.baseline_times_)
         ends = np.cumsum(self._sizes)[:-1]
-        baselines = np.zeros((len(self._sizes), len(times)))
+        baselines = np.empty((len(self._sizes), len(times)))
         parts = zip(np.split(self.baseline_times_, ends), np.split(self.baseline_, ends))
         for row, (at, values) in zip(baselines, parts):
             row[:] = np.append(0.0, values)[np.searchsorted(at, times, side="right")]

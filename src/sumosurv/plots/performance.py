@@ -388,7 +388,7 @@ def plot_hazard_ratios(
 
 def _set_plain_ticks(ax: Any) -> None:
     """Ticks such as 0.5, 1 and 2 on a logarithmic axis, also if it spans less than a decade."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
     low, high = ax.get_xlim()
     decades = np.log10(high / low)
@@ -398,5 +398,4 @@ def _set_plain_ticks(ax: Any) -> None:
         subs = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if decades < 1.2 else (1.0, 2.0, 5.0) if decades < 2.5 else (1.0,)
         ax.xaxis.set_major_locator(LogLocator(subs=subs))
     ax.xaxis.set_minor_locator(NullLocator())
-    ax.xaxis.set_minor_formatter(NullFormatter())
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

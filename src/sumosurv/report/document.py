@@ -35,7 +35,7 @@ class Table:
     caption: str
     heading: Sequence[str]
     rows: Sequence[Sequence[str]]
-    text_columns: int = 1
+    text_columns: int
     kind: str = "table"
 
 
