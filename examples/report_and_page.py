@@ -40,7 +40,7 @@ def take(browser, address, path, prepare=lambda browser: None):
     try:
         browser.get(address)
         prepare(browser)
-        browser.save_screenshot(str(path))
+        path.write_bytes(browser.get_screenshot_as_png())
         print(path)
     finally:
         browser.quit()
@@ -86,6 +86,7 @@ def main():
     print(report)
     if arguments.figures is None:
         return
+    arguments.figures.mkdir(parents=True, exist_ok=True)
     import uvicorn
 
     config = uvicorn.Config(make_app(model, name="gbsg2", unit="days"), port=8765, log_level="error", lifespan="off")
