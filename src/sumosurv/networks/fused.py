@@ -28,7 +28,19 @@ from sumosurv.networks.layers import TimeFeatures, positive_weight
 
 _CACHE_BYTES = 1 << 21  # size of one hidden layer per CPU thread
 _GPU_CELLS = 1 << 20  # subjects × times at once, on a GPU without the kernel
+_LARGEST = {torch.float64: 350.0, torch.float32: 40.0}  # products of two exponentials of such numbers are finite
 _CACHED_TIMES = 1 << 18  # most times, over all subjects, whose features are cached for the next member
+
+
+def _sigmoid_of_sums(rows: Tensor, columns: Tensor, out: Tensor) -> bool:
+    """Write σ(rows[w, i] + columns[w, j]) to ``out`` (w, n, m), as 1 / (1 + e^-row e^-column); False if that overflows.
+
+    An exponential per row and column instead of one per cell: a third of the time on a CPU, nothing gained on a GPU.
+    """
+    if out.is_cuda or max(float(rows.abs().amax()), float(columns.abs().amax())) > _LARGEST[out.dtype]:
+        return False
+    torch.mul(torch.exp(-rows)[:, :, None], torch.exp(-columns)[:, None], out=out).add_(1.0).reciprocal_()
+    return True
 
 
 class Layer(NamedTuple):
@@ -188,16 +200,21 @@ class FusedCurve:
         """h and its slope, (n, m), on a common grid with features ``value`` (F + 1, m; the last row is ones)."""
         n, f, m = len(code), *slope.shape
         gates = code[:, self.width : self.width + f] if self.gate else code.new_ones(n, 1)
-        # each subject's gated weights, with its covariate term in the last column
-        table = work("table", f + 1, self.width, n)
-        torch.mul(self.time_weight.T[:, :, None], gates.T[:, None], out=table[:f])
-        torch.mul(code[:, : self.width].T, 2.0, out=table[f])
-        table = table.flatten(1).T
-        s = torch.mm(table, value, out=work("s", len(table), m)).sigmoid_()
-        ds = None
+        cells = (self.width, n, m)
+        s, ds = work("s", *cells), None
+        if self.gate or not _sigmoid_of_sums(2.0 * code[:, : self.width].T, self.time_weight @ value[:-1], s):
+            # each subject's gated weights, with its covariate term in the last column
+            table = work("table", f + 1, self.width, n)
+            torch.mul(self.time_weight.T[:, :, None], gates.T[:, None], out=table[:f])
+            torch.mul(code[:, : self.width].T, 2.0, out=table[f])
+            torch.mm(table.flatten(1).T, value, out=s.view(-1, m)).sigmoid_()
         if with_slope:
-            ds = torch.mm(table[:, :-1], slope, out=work("ds", len(table), m))
-            ds.mul_(torch.addcmul(s, s, s, value=-1, out=work("steep", len(table), m)))
+            ds = work("ds", *cells)
+            if self.gate:
+                torch.mm(table[:f].flatten(1).T, slope, out=ds.view(-1, m))
+            else:
+                ds.copy_((self.time_weight @ slope)[:, None])
+            ds.mul_(torch.addcmul(s, s, s, value=-1, out=work("steep", *cells)))
             ds = ds.view(self.width, -1)
         h, dh = self._deep_layers(s.view(self.width, -1), ds, work)
         h, dh = h.view(n, m), None if dh is None else dh.view(n, m)
