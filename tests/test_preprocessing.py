@@ -183,6 +183,12 @@ def test_inputs_are_left_alone():
     pd.testing.assert_frame_equal(frame, before)
 
 
+def objects(*values):
+    column = np.empty(len(values), dtype=object)
+    column[:] = values
+    return column
+
+
 def arrow(values, kind):
     return pd.Series(pd.arrays.ArrowExtensionArray(pa.array(values, kind)))
 
@@ -195,7 +201,11 @@ def arrow(values, kind):
         (pd.to_timedelta([1, 2, 3], unit="D"), "Column 'x' holds dates or durations"),
         (pd.date_range("2020", periods=3, tz="UTC"), "Column 'x' holds dates"),
         ([date(2020, 1, 1), None, date(2020, 1, 3)], "Column 'x' holds dates"),
+        (objects(np.datetime64("2020-01-01"), "x"), "Column 'x' holds dates"),
+        (objects(np.timedelta64(3, "D"), 1.0), "Column 'x' holds dates"),
         (np.array([1 + 2j, 0, 1]), "Complex data not supported: column 'x'"),
+        (objects(np.complex128(1 + 2j), 1.0), "Column 'x': argument must be a string or a real number"),
+        (objects(np.bytes_(b"u"), "u"), "Column 'x': argument must be a string or a real number"),
         (arrow([1, 2, None], pa.duration("s")), "Column 'x' holds dates or durations"),
         (arrow([1, 2, None], pa.time32("s")), "Column 'x' holds dates or durations"),
         (arrow([[1.0], [2.0], None], pa.list_(pa.float64())), "Column 'x': argument must be a string or a real number"),
@@ -227,7 +237,9 @@ def test_nan_in_a_nullable_column_is_a_missing_value(kind):
 DATES = [
     "2021-03-{:02d}", "2021/03/{:02d}", "{:02d}.03.2021", "{:02d}.03.21", "03/{:02d}/21", "{}-Mar-21", "{:02d}MAR2021",
     "202103{:02d}T120000", "2021-03-{:02d} 12:00:00,500", "2021-03-{:02d}T12:00:00Z", "03/{:02d}/2021 1:15 PM",
-    "Mon, {} Mar 2021", "March {}, 2021", "{}. März 2021", "{}:15 pm", "{}:15", "2021-W{:02d}",
+    "Mon, {} Mar 2021", "March {}, 2021", "{}. März 2021", "{}:15 pm", "{}:15", "2021-W{:02d}", "{:02d}/Mar/2021",
+    "{:02d}/Mar/2021:10:15:30 +0000", "2021-Mar-{:02d}", "Mon Mar {} 10:15:30 2021", "2021年3月{}日", "{}h15",
+    "Mar '{:02d}", "'2021-03-{:02d}'", "2021-03-{:02d} 12",
 ]  # fmt: skip
 MONTHS = ["2021-{:02d}", "{:02d}/2021"]
 
@@ -237,6 +249,14 @@ def test_dates_as_text_are_refused(text):
     numbers = range(1, 13) if text in MONTHS else range(1, 24)
     column = [text.format(number) for number in numbers]
     with pytest.raises(ValueError, match="'x' holds dates or times"):
+        Preprocessor().fit(pd.DataFrame({"x": column * 2}))
+    Preprocessor().fit(pd.DataFrame({"x": pd.Categorical(column)}))  # as it was asked for
+
+
+@pytest.mark.parametrize("text", ["{}%", "{} %", "% {}", "-{},5 %", ".{}%", "{}.%", "{}e-1%"])
+def test_percentages_as_text_are_refused(text):
+    column = [text.format(number) for number in (5, 25, 60)]
+    with pytest.raises(ValueError, match="'x' holds percentages"):
         Preprocessor().fit(pd.DataFrame({"x": column * 2}))
     Preprocessor().fit(pd.DataFrame({"x": pd.Categorical(column)}))  # as it was asked for
 
@@ -389,6 +409,8 @@ def number_text(extra):
             [f"{i:,.1f}" for i in range(2000, 2040)],
             r"numbers with commas, such as '2,000\.0'\. Write them with a decimal",
         ),
+        (["0,5", "1", "1,5"] * 2, r"3 categories, but they are numbers with commas, such as '0,5'"),
+        (["1,000", "2,500"] * 2, r"2 categories, but they are numbers with commas"),
         (number_text([]) * 2, r"becomes 197 categories, but they are numbers, such as '0\.0'\. Turn them into numbers"),
         ([f"{i} days" for i in range(40)] * 2, r"numbers with other characters, such as '0 days'\. Write them"),
         ([f"<{i}" if i % 9 == 0 else str(i) for i in range(40)] * 2, r"numbers with other characters, such as '<0'"),
@@ -410,6 +432,11 @@ def test_a_typo_among_numbers_is_named(column, message):
         [f"lot {i}" for i in range(50)] * 2,
         [*map(str, range(12)), *"abcdef"],
         ["may", "march", "Marker-21", "ICD-10", "HLA-27", "10/11", "2019/20", "1.2.3", "T1a"],
+        ["0.5", "1.5", "2.5"],
+        ["5 mg", "10 mg", "20 mg"],
+        ["<5%", "5-10%", ">10%"],
+        ["1:40", "1:160", "1:640"],  # titres
+        ["1,2", "3", "none"],
     ],
 )
 def test_names_of_categories_are_left_alone(column):

@@ -331,10 +331,10 @@ def is_categorical(values: pd.Series) -> bool:
     if kind == "string" or kind in _NUMBERS:
         return bool(kind == "string")
     present = values.dropna()
-    if any(isinstance(value, (date, time, timedelta)) for value in present):
+    if any(isinstance(value, (date, time, timedelta, np.datetime64, np.timedelta64)) for value in present):
         raise _date_error(values.name)
     for value in present:
-        if not isinstance(value, (str, bool, int, float, Decimal, np.generic)):
+        if not isinstance(value, (str, bool, int, float, Decimal, np.bool_, np.integer, np.floating)):
             raise TypeError(
                 f"Column {values.name!r}: argument must be a string or a real number, not {type(value).__name__!r}."
             )

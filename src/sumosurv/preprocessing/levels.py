@@ -27,24 +27,27 @@ _REWRITTEN = (
 )
 _MANY_NUMBERS = 10  # different ones: category names are rarely that many numbers
 _IDENTIFIERS = 20  # rows: a text column in which at least so many all differ does not describe them
-_CLOCK = r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?(\s*[ap]\.?m\.?)?"
+_CLOCK = r"\d{1,2}[:h]\d{2}(:\d{2}([.,]\d+)?)?(\s*[ap]\.?m\.?)?"
 _DAY, _MONTH, _YEAR = r"(0?[1-9]|[12]\d|3[01])", r"(0?[1-9]|1[0-2])", r"(19|20)\d{2}"
 _NAMED = (
     r"(jan(uary?)?|feb(ruary?)?|mar(ch)?|märz?|mrz|apr(il)?|ma[iy]|june?|july?|aug(ust)?"
     r"|sept?(ember)?|o[ck]t(ober)?|nov(ember)?|de[cz](ember)?)\.?"
 )
+_GAP = r"[-\ /.,']"
 _DATE = re.compile(
-    rf"""\s*([^\W\d_]{{2,10}},?\s+)?(
+    rf"""[\s'"]*([^\W\d_]{{2,10}},?\s+)?(
     \d{{4}}(?P<a>[-/.])\d{{1,2}}(?P=a)\d{{1,2}} | {_YEAR}{_MONTH}\d{{2}}(?=T) | {_YEAR}-?W\d{{1,2}}(-?\d)?
     | \d{{1,2}}(?P<b>[-/.])\d{{1,2}}(?P=b)\d{{4}} | {_DAY}(?P<c>[-/.]){_DAY}(?P=c)\d{{2}}
     | {_YEAR}[-/](0[1-9]|1[0-2]) | {_MONTH}[-/]{_YEAR}
-    | \d{{1,2}}[ -.]+[^\W\d_]{{3,9}}[ -.,]+\d{{4}} | [^\W\d_]{{3,9}}[ .]+\d{{1,2}},?\ +\d{{4}}
-    | \d{{1,2}}[ -.]*{_NAMED}[ -.,]*(\d{{2}}|\d{{4}}) | {_NAMED}[ -.,]+(\d{{2}}|\d{{4}})
-    )(T\d{{4}}(\d{{2}})?Z? | [T ]+{_CLOCK}\s*(Z|UTC|GMT|[+-]\d{{2}}:?\d{{2}})?)?\s*""",
+    | \d{{1,2}}{_GAP}+[^\W\d_]{{3,9}}{_GAP}+\d{{4}} | [^\W\d_]{{3,9}}[ .]+\d{{1,2}},?\ +\d{{4}}
+    | \d{{1,2}}{_GAP}*{_NAMED}{_GAP}*(\d{{2}}|\d{{4}}) | {_NAMED}{_GAP}+(\d{{2}}|\d{{4}})
+    | {_YEAR}{_GAP}*{_NAMED}{_GAP}*\d{{1,2}} | {_NAMED}\ +\d{{1,2}}\ +{_CLOCK}\ +{_YEAR}
+    | \d{{4}}年\d{{1,2}}月(\d{{1,2}}日)?
+    )(T\d{{4}}(\d{{2}})?Z? | [T\ :]+({_CLOCK}|\d{{2}})\s*(Z|UTC|GMT|[+-]\d{{2}}:?\d{{2}})?)?[\s'"]*""",
     re.VERBOSE | re.IGNORECASE,
 )
 _TIME_OF_DAY = re.compile(rf"\s*{_CLOCK}\s*", re.IGNORECASE)
-_PERCENTAGE = re.compile(r"\s*[-+]?\d+([.,]\d+)?\s*%\s*")
+_PERCENTAGE = re.compile(r"(?=.*%)\s*%?\s*[-+]?(\d+([.,]\d*)?|[.,]\d+)(e[-+]?\d+)?\s*%?\s*", re.IGNORECASE)
 _QUANTITY = re.compile(r"\s*[<>≤≥~≈=]*\s*[$€£¥]?\s*[-+−]?\d[\d.,'’\s_]*(?P<unit>\D.*)?")  # "37 days", "<5", "$ 1'200"
 
 
@@ -180,8 +183,9 @@ def _most(levels: Sequence[str], pattern: re.Pattern[str]) -> bool:
 
 def _warn_of_numbers(name: str, levels: Sequence[Any]) -> bool:
     """Warn of a column of text whose levels are numbers but for a few, or numbers with commas or a unit."""
-    if len(levels) < _MANY_NUMBERS or not all(isinstance(level, str) for level in levels):
+    if not len(levels) or not all(isinstance(level, str) for level in levels):
         return False
+    few = len(levels) < _MANY_NUMBERS
     text = pd.Series(list(levels), dtype=object)
     values = pd.to_numeric(text, errors="coerce")
     numbers = values.notna()
@@ -189,9 +193,9 @@ def _warn_of_numbers(name: str, levels: Sequence[Any]) -> bool:
     with_comma = read[0].notna() | read[1].notna()  # a decimal comma; commas between thousands
     parts = [_QUANTITY.fullmatch(level) for level in text]
     units = Counter(part["unit"] for part in parts if part is not None)
-    most = max(_MANY_NUMBERS, 0.9 * len(text))
+    most = len(text) if few else max(_MANY_NUMBERS, 0.9 * len(text))
     if numbers.all():
-        if (values % 1 == 0).all():  # codes, such as those of postal districts
+        if few or (values % 1 == 0).all():  # codes, such as those of postal districts
             return False
         what = f"they are numbers, such as {text[0]!r}. Turn them into numbers"
     elif numbers.sum() >= most:
@@ -200,7 +204,7 @@ def _warn_of_numbers(name: str, levels: Sequence[Any]) -> bool:
     elif with_comma.sum() >= most:
         shown = repr(text[~numbers].iloc[0])
         what = f"they are numbers with commas, such as {shown}. Write them with a decimal point and no other separator"
-    elif max(units.values(), default=0) >= most:
+    elif not few and max(units.values(), default=0) >= most:
         shown = repr(text[~numbers].iloc[0])
         what = f"they are numbers with other characters, such as {shown}. Write them as numbers"
     else:
