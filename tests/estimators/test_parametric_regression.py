@@ -244,6 +244,16 @@ def test_tests_of_nested_models(rows):
     assert max(map(len, str(summary).splitlines())) <= 80
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("unit", [1e-6, 1e6])
+def test_predictions_do_not_depend_on_the_unit_of_time(family, unit, rows):
+    X, y = rows[0], rows[1]["right"]
+    scaled = Surv.from_arrays(y["event"], y["time"] * unit)
+    expected = ParametricRegression(family=family).fit(X, y).predict_survival_function(X, [1.0, 4.0])
+    found = ParametricRegression(family=family).fit(X, scaled).predict_survival_function(X, [unit, 4.0 * unit])
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
 # ------------------------------------------------------------------ warnings and errors
 
 

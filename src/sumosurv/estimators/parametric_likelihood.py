@@ -237,6 +237,7 @@ def make_family(name: str, knots: Array | None = None) -> Family:
             Gompertz,
             ("intercept", "rate"),
             lambda mean, sd, log_rate: (log_rate, 0.0),
+            far=(_FAR, np.inf),  # the rate is no logarithm
             accelerates=False,
             valid=lambda baseline: True,
         )
@@ -258,12 +259,17 @@ def make_family(name: str, knots: Array | None = None) -> Family:
 
 
 def _from_distribution(
-    distribution: type[Parametric], parameters: tuple[str, ...], start: _Start, **options: Any
+    distribution: type[Parametric],
+    parameters: tuple[str, ...],
+    start: _Start,
+    far: tuple[float, ...] = (_FAR,),
+    **options: Any,
 ) -> Family:
+    bound = torch.tensor(far, dtype=torch.float64)
     return Family(
         parameters,
         lambda p, t: distribution.formula(*p, t),
-        lambda p: distribution.from_formula(*p.clamp(-_FAR, _FAR).unbind(1)),
+        lambda p: distribution.from_formula(*p.clamp(-bound, bound).unbind(1)),
         start,
         **options,
     )
