@@ -51,6 +51,7 @@ FORMS = {
     "frame, ints by order": pd.DataFrame({"a": TIME, "b": ZERO_ONE}),
     "frame, ints by one name": pd.DataFrame({"died": ZERO_ONE, "months": TIME}),
     "frame, ints by values": pd.DataFrame({"a": ZERO_ONE, "b": TIME}),
+    "frame, y": pd.DataFrame({"y": ZERO_ONE, "time": TIME}),
     "frame, a name that misleads": pd.DataFrame({"death": TIME, "seen": ZERO_ONE}),
     "structured, ints by values": structured(TIME, ZERO_ONE, [("a", "<f8"), ("b", "<i8")]),
     "frame of another library": Foreign({"died": ZERO_ONE, "months": TIME}),

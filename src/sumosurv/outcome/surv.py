@@ -26,7 +26,7 @@ from sumosurv.outcome.checks import (
 from sumosurv.outcome.record import OUTCOME_DTYPE, Outcome, SurvArray
 
 _EVENT_NAMES = {"event", "events", "death", "dead", "died", "status", "observed", "e", "d", "delta", "cause"}
-_TIME_NAMES = {"time", "times", "duration", "durations", "futime", "t", "z", "y", "stop", "tstop", "end", "exit"}
+_TIME_NAMES = {"time", "times", "duration", "durations", "futime", "t", "z", "stop", "tstop", "end", "exit"}
 _ENTRY_NAMES = {"entry", "start", "tstart", "begin", "enter", "truncation"}
 _LIMIT_NAMES = {"lower": {"lower", "left", "lower_bound"}, "upper": {"upper", "right", "upper_bound"}}
 
