@@ -48,6 +48,9 @@ def written(folder, text, name="t.csv"):
         ('a,b\n1,2\n1,"2\n3,4\n', r"Line 3 of .*t\.csv cannot be read as CSV: unexpected end of data; close the quote"),
         ('a,b\n1,"2\n3,4\n5,"6\n', r"Line 2 of .*t\.csv cannot be read as CSV: .* expected after .*; close the quote"),
         ('a,b\n1,"two\nlines",3\n', r"Line 2 of .* has 3 fields"),
+        ("a,,b\n1,2,3\n", r"Column 2 of .*t\.csv has no heading"),
+        ("a,b,\n1,2,\n", r"Column 3 of .*t\.csv has no heading"),
+        (",a\nu,1\nu,2\n", r"Column 1 of .*t\.csv has no heading"),
         ("a,b\n1,2\n60\0.5,2\n", r"Line 3 of .*t\.csv holds a NUL character"),
     ],
 )
@@ -71,6 +74,22 @@ def test_tables_that_cannot_be_meant(text, message, tmp_path):
 )
 def test_forms_of_csv(text, options, name, tmp_path):
     pd.testing.assert_frame_equal(read_table(written(tmp_path, text, name), **options), FRAME)
+
+
+@pytest.mark.parametrize("index", [None, ["u", "v"]])
+def test_row_names_without_a_heading_are_no_column(index, tmp_path):
+    FRAME.set_axis(index or range(2)).to_csv(tmp_path / "t.csv")
+    with pytest.warns(UserWarning, match="first column of .* has no heading"):
+        found = read_table(tmp_path / "t.csv")
+    pd.testing.assert_frame_equal(found, FRAME)
+
+
+@pytest.mark.parametrize("options", [{}, {"sep": ";", "decimal": ","}])
+def test_numbers_are_read_to_the_last_bit(options, tmp_path):
+    numbers = np.random.default_rng(0).lognormal(0.0, 40.0, 1000)
+    frame = pd.DataFrame({"a": [*numbers, 0.1 + 0.2, 5e-324, 1.7976931348623157e308]})
+    frame.assign(b=1).to_csv(tmp_path / "t.csv", index=False, **options)
+    np.testing.assert_array_equal(read_table(tmp_path / "t.csv", **options)["a"], frame["a"])
 
 
 def test_a_line_of_blanks_does_not_become_a_row(tmp_path):

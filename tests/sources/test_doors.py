@@ -183,12 +183,12 @@ def test_the_command_line_refuses_it_too(models, tmp_path, capsys):
         assert "Column 'a' holds dates or durations" in capsys.readouterr().err
         assert not (tmp_path / "out.parquet").exists()
     frame.assign(a=pd.date_range("2020-01-01", periods=60), p=[f"{i}%" for i in range(60)]).to_csv(
-        tmp_path / "rows.csv"
+        tmp_path / "rows.csv", index=False
     )
     fit = ["fit", str(tmp_path / "rows.csv"), "--time", "t", "--event", "d", "--method", "CoxPH", "--out"]
-    assert main([*fit, str(tmp_path / "n.sumo"), "--drop", "p", "Unnamed: 0"]) == 1
+    assert main([*fit, str(tmp_path / "n.sumo"), "--drop", "p"]) == 1
     assert "Column 'a' holds dates" in capsys.readouterr().err
-    assert main([*fit, str(tmp_path / "n.sumo"), "--drop", "a", "Unnamed: 0"]) == 1
+    assert main([*fit, str(tmp_path / "n.sumo"), "--drop", "a"]) == 1
     assert "Column 'p' holds percentages" in capsys.readouterr().err
 
 

@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 
 from sumosurv.files import is_parquet, replacing
 from sumosurv.sources.source import RowSource, check_no_duplicates, check_present
+from sumosurv.warn import warn_user
 
 _LARGE = 2**30  # bytes of a Parquet file above which it is read in blocks
 
@@ -210,7 +211,8 @@ def _read_csv(open_text: Open, name: str, sep: str | None, decimal: str) -> pd.D
     try:
         with open_text() as text:
             # whole columns at a time: in pieces, a column of numbers with one typo would be numbers here and text there
-            frame = pd.read_csv(text, sep=sep or ",", decimal=decimal, index_col=False, low_memory=False)
+            options = {"index_col": False, "low_memory": False, "float_precision": "round_trip"}
+            frame = pd.read_csv(text, sep=sep or ",", decimal=decimal, **options)
     except pd.errors.ParserError as error:
         raise ValueError(f"{name} cannot be read as CSV: {error}") from None
     if len(frame) != n_rows:
@@ -218,6 +220,20 @@ def _read_csv(open_text: Open, name: str, sep: str | None, decimal: str) -> pd.D
             f"{name} has {n_rows} rows with fields, but would be read as {len(frame)}; remove lines that hold only "
             "blanks."
         )
+    return _without_row_names(frame, name)
+
+
+def _without_row_names(frame: pd.DataFrame, name: str) -> pd.DataFrame:
+    """The table without a first column of row names, which pandas and R write without a heading.
+
+    Raises a ValueError for any other column without a heading.
+    """
+    unnamed = [place for place, column in enumerate(frame.columns) if str(column).startswith("Unnamed: ")]
+    if unnamed == [0] and frame.iloc[:, 0].is_unique:
+        warn_user(f"The first column of {name} has no heading and holds row names; it is left out.")
+        return frame.iloc[:, 1:]
+    if unnamed:
+        raise ValueError(f"Column {unnamed[0] + 1} of {name} has no heading; write one, or remove the column.")
     return frame
 
 
