@@ -192,15 +192,17 @@ def test_the_command_line_refuses_it_too(models, tmp_path, capsys):
     assert "Column 'p' holds percentages" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("codes", ["R", "gap", "words", "typo", "huge"])
+@pytest.mark.parametrize("codes", ["R", "gap", "words", "typo", "spelling", "huge"])
 def test_event_codes_on_the_command_line(codes, tmp_path, capsys):
     """A CSV file, a Parquet file and the same file in pieces are refused with one message."""
     frame = rows()
     event = frame["d"].to_numpy()
     frame["d"] = {"R": event + 1, "gap": 2 * event, "huge": event * 10**9}.get(codes, np.where(event == 1, "yes", "no"))
+    if codes == "spelling":  # rows that would be censored
+        frame.loc[50:, "d"] = frame.loc[50:, "d"].replace("yes", "Yes ")
     frame.to_csv(tmp_path / "rows.csv", index=False)
     frame.to_parquet(tmp_path / "rows.parquet", index=False)
-    option = ["--event-value", "Yes"] if codes == "typo" else []
+    option = {"typo": ["--event-value", "Yes"], "spelling": ["--event-value", "yes"]}.get(codes, [])
     said = set()
     for data, more in (("rows.csv", []), ("rows.parquet", []), ("rows.parquet", ["--stream"])):
         command = ["fit", str(tmp_path / data), "--time", "t", "--event", "d", *option, *more]
@@ -213,6 +215,7 @@ def test_event_codes_on_the_command_line(codes, tmp_path, capsys):
         "huge": "1000000000",
         "words": "--event-value yes",
         "typo": "Yes",
+        "spelling": "'Yes '",
     }
     assert expected[codes] in said.pop()
 

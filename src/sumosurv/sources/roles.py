@@ -181,6 +181,15 @@ class Roles:
         if unknown or missing:
             what = f"has no value {unknown[0]!r}" if unknown else f"is missing in {missing} rows"
             raise ValueError(f"The column {self.event!r} {what}; its values are {names_in_words(known, 10)}.")
+        spelled = {value.strip().casefold(): value for value in wanted}
+        option = self._option("event_value")
+        for word in known:
+            meant = spelled.get(word.strip().casefold())
+            if meant is not None and word not in wanted:
+                raise ValueError(
+                    f"The column {self.event!r} holds {word!r}, and {option} lists {meant!r}; write them alike, or "
+                    "list both if they are different causes."
+                )
 
     # ------------------------------------------------------------------ outcomes
 
