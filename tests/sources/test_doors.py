@@ -278,6 +278,21 @@ def test_files_of_a_folder_have_the_same_columns(tmp_path):
     np.testing.assert_array_equal(read, np.arange(60) + 0.5 * (np.arange(60) >= 30))
 
 
+def test_an_index_in_some_files_of_a_folder(tmp_path):
+    """Row numbers are no column, whether pandas stored them or not; an index with a name is one in all files."""
+    frame = rows().assign(id=np.arange(60))
+    parts = [frame[:30], frame[30:].sort_values("t")]  # a RangeIndex is not stored
+    for first, second in (parts, parts[::-1]):
+        first.to_parquet(tmp_path / "0.parquet")
+        second.to_parquet(tmp_path / "1.parquet")
+        source = RowSource(tmp_path)
+        assert source.columns == list(frame.columns)
+        np.testing.assert_array_equal(pd.concat(source.frames())["id"], [*first["id"], *second["id"]])
+    parts[0].set_index("id").to_parquet(tmp_path / "1.parquet")
+    with pytest.raises(ValueError, match="'id' is an index in one of"):
+        RowSource(tmp_path)
+
+
 def test_categories_are_categories_in_all_files_of_a_folder(tmp_path):
     """Arrow does not store that a column of numbers holds categories; pandas notes it in each file."""
     frame = rows().assign(grade=np.arange(60) % 3)

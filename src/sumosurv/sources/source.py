@@ -58,9 +58,8 @@ class RowSource:
         schema = self._dataset.schema
         check_no_duplicates(schema.names, self.name)
         # an index that pandas stored with the table is not a covariate, as in a table in memory
-        stored = schema.pandas_metadata or {}
-        index = [name for name in stored.get("index_columns", []) if isinstance(name, str)]
-        self.names = [name for name in schema.names if name not in index or not name.startswith("__index_level_")]
+        index = _stored_index(schema)
+        self.names = _without_row_numbers(schema).names
         pieces = [piece for fragment in self._dataset.get_fragments() for piece in _split(fragment)]
         filled = [(piece, count) for piece in pieces if (count := _count(piece))]
         self._pieces, counts = [piece for piece, _ in filled], [count for _, count in filled]
@@ -255,6 +254,17 @@ def _noted_categories(schema: pa.Schema) -> set[str]:
     return {own["name"] for own in columns if own["pandas_type"] == "categorical"}
 
 
+def _stored_index(schema: pa.Schema) -> set[str]:
+    """The columns that were the index when pandas wrote a file."""
+    return {name for name in (schema.pandas_metadata or {}).get("index_columns", []) if isinstance(name, str)}
+
+
+def _without_row_numbers(schema: pa.Schema) -> pa.Schema:
+    """A schema without the index that pandas stores if rows were selected or sorted; it has no name."""
+    unnamed = [name for name in _stored_index(schema) if name.startswith("__index_level_")]
+    return pa.schema([field for field in schema if field.name not in unnamed], schema.metadata)
+
+
 def _check_partitions(fragment: Any) -> None:
     """Raise a ValueError if a column of a file differs from the value in the name of its folder (``site=3``)."""
     for name, value in ds.get_partition_keys(fragment.partition_expression).items():
@@ -272,7 +282,7 @@ def _common_schema(dataset: Any) -> pa.Schema:
     fragments = list(dataset.get_fragments())
     for fragment in fragments:
         _check_partitions(fragment)
-    schemas = {fragment.path: fragment.physical_schema for fragment in fragments}
+    schemas = {fragment.path: _without_row_numbers(fragment.physical_schema) for fragment in fragments}
     first, own = next(iter(schemas.items()))
     for path, other in schemas.items():
         differing = sorted(_noted_categories(own) ^ _noted_categories(other))
@@ -280,6 +290,12 @@ def _common_schema(dataset: Any) -> pa.Schema:
             raise ValueError(
                 f"Column {differing[0]!r} holds categories in one of {first} and {path}, and not in the other; write "
                 "it with one type in all files."
+            )
+        differing = sorted((_stored_index(own) ^ _stored_index(other)).intersection(own.names))
+        if differing:
+            raise ValueError(
+                f"Column {differing[0]!r} is an index in one of {first} and {path}, and not in the other; write all "
+                "files with reset_index() or with the same index."
             )
         differing = sorted(set(own.names) ^ set(other.names))
         if differing:
