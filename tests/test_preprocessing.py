@@ -279,6 +279,10 @@ def test_a_numeric_column_that_became_text():
     fitted = Preprocessor().fit(NUMBERS)
     with pytest.raises(ValueError, match=r"'a' was numeric .* holds '4o'"):
         fitted.transform(pd.DataFrame({"a": [1.0, "4o"], "b": 1.0, "c": 1}))
+    with pytest.raises(ValueError, match=r"'a' was numeric .* holds 'Total'"):  # the last line of a CSV file
+        fitted.transform(pd.DataFrame({"a": ["1.5", "2", "Total"], "b": 1.0, "c": 1}))
+    with pytest.raises(ValueError, match=r"'a' was numeric .* holds '1\.5'"):
+        fitted.transform(pd.DataFrame({"a": ["1.5", "2"], "b": 1.0, "c": 1}))
     with pytest.raises(ValueError, match=r"'a' was numeric .* holds 'high'"):
         fitted.transform(pd.DataFrame({"a": ["high"], "b": [1.0], "c": [1]}))
     with pytest.raises(ValueError, match=r"'b' .*infinity in rows 0"):

@@ -367,10 +367,8 @@ def read_numbers(values: pd.Series, rows: npt.NDArray[np.int64] | None = None) -
     """The values of a numeric column; a ValueError for another type, and for infinite or huge values."""
     name = str(values.name)
     if is_categorical(values) and not values.isna().all():
-        present = values.dropna().tolist()
-        example = next((value for value in present if isinstance(value, (str, bool))), present[0])
-        text = repr(example)
-        raise type_error(name, f"the category {text}" if type(example) in (int, float) else text)
+        example = no_number(values)
+        raise type_error(name, f"the category {example!r}" if type(example) in (int, float) else repr(example))
     try:
         numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
     except OverflowError:  # whole numbers of Python, of any length
@@ -383,6 +381,14 @@ def read_numbers(values: pd.Series, rows: npt.NDArray[np.int64] | None = None) -
         where = rows_in_words(bad if rows is None else rows[bad])
         raise ValueError(f"Column {name!r} {what} in rows {where}; replace these values or mark them as missing (NaN).")
     return np.asarray(numbers)
+
+
+def no_number(values: pd.Series) -> Any:
+    """The first value of a column that is no number, nor text that reads as one; else the first text, or value."""
+    present = pd.Series(values.dropna().tolist(), dtype=object)
+    other = present[[isinstance(value, (str, bool)) for value in present]]
+    odd = other[pd.to_numeric(other.astype(str), errors="coerce").isna()]
+    return next(part for part in (odd, other, present, values) if len(part)).iloc[0]
 
 
 def type_error(name: str, example: str) -> ValueError:
