@@ -15,7 +15,16 @@ from scipy import stats
 from sklearn.preprocessing import StandardScaler
 
 from pandas_modes import pandas_copy_on_write
-from sumosurv import CoxPH, PaperSumoNet, ParametricRegression, SumoNet, Surv, SurvivalMixture
+from sumosurv import (
+    Conformal,
+    CoxPH,
+    PaperSumoNet,
+    ParametricRegression,
+    RandomSurvivalForest,
+    SumoNet,
+    Surv,
+    SurvivalMixture,
+)
 from sumosurv.preprocessing import LevelNotes, NumericColumn, Preprocessor
 
 RNG = np.random.default_rng(0)
@@ -397,6 +406,36 @@ def test_unseen_levels_are_told_once_per_column_whatever_the_number_of_rows():
     with pytest.warns(UserWarning, match="'b': 1 of 1 values were not seen") as caught:
         mixture.predict(many.head(1))
     assert len(caught) == 1
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        SumoNet(**NETWORKS), CoxPH(missing="indicator"), RandomSurvivalForest(n_estimators=3, random_state=0),
+        Conformal(estimator=CoxPH(missing="indicator"), random_state=0),
+    ],
+    ids=lambda estimator: type(estimator).__name__,
+)  # fmt: skip
+def test_numbers_that_were_never_missing_in_training(estimator):
+    X, y = example()
+    X = X.assign(sometimes=X["a"].where(X.index % 5 > 0), whole=np.arange(120))
+    model = estimator.fit(X, y)
+    new = X.assign(a=X["a"].where(X.index != 3), whole=X["whole"].where(X.index > 1), sometimes=np.nan)
+    with pytest.warns(UserWarning, match=r"3 of 120 rows .* never missing in training \('a', 'whole'\)") as caught:
+        model.predict(new)
+    assert len(caught) == 1
+    with pytest.warns(UserWarning, match="3 of 120 rows") as caught:
+        model.score(new, y)
+    assert len(caught) == 1
+    model.predict(X.assign(sometimes=np.nan))
+
+
+@pytest.mark.parametrize("pair", [("male", "Male"), ("male", "male "), ("stage 2", "stage  2")])
+def test_levels_that_look_alike(pair):
+    column = ["female", *pair] * 4
+    with pytest.warns(UserWarning, match=f"'x' has the levels '{pair[0]}' and '{pair[1]}'"):
+        Preprocessor().fit(pd.DataFrame({"x": column}))
+    Preprocessor().fit(pd.DataFrame({"x": pd.Categorical(column)}))  # as it was asked for
 
 
 def number_text(extra):

@@ -24,7 +24,9 @@ from sumosurv.export import export_onnx, export_torch, inputs, onnx_inputs
 from sumosurv.export.program import SurvivalProgram, described, spellings
 from sumosurv.preprocessing import CategoricalColumn
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*were not seen in training:UserWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*were not seen in training:UserWarning", "ignore:.*never missing in training:UserWarning"
+)
 
 
 def open_onnx(model, path, **options):

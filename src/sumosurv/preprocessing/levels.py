@@ -25,6 +25,10 @@ _REWRITTEN = (
     "({values} instead of {levels}) and were matched to these levels. Convert the column to its "
     "type in training."
 )
+_NEVER_MISSING = (
+    "{rows:,} of {of:,} rows have missing values in columns that were never missing in training ({values}). They are "
+    "replaced by the training average of the column."
+)
 _MANY_NUMBERS = 10  # different ones: category names are rarely that many numbers
 _IDENTIFIERS = 20  # rows: a text column in which at least so many all differ does not describe them
 _CLOCK = r"\d{1,2}[:h]\d{2}(:\d{2}([.,]\d+)?)?(\s*[ap]\.?m\.?)?"
@@ -108,7 +112,7 @@ class _Noted:
 
 
 class LevelNotes:
-    """Counts values that are not levels of training, or spelled in another way, over any number of blocks of rows."""
+    """Counts values that training rows did not have or spelled in another way, over any number of blocks of rows."""
 
     def __init__(self) -> None:
         self._noted: dict[tuple[str, int, str, str], _Noted] = {}
@@ -132,8 +136,14 @@ class LevelNotes:
                 odd = values[rows].astype(object)
                 entry.values |= dict.fromkeys("missing" if pd.isna(value) else repr(value) for value in odd.unique())
 
+    def add_missing(self, reader: int, names: Sequence[str], missing: npt.NDArray[np.bool_]) -> None:
+        """Count missing numbers, (rows, columns), in columns of which training rows had all values."""
+        entry = self._noted.setdefault((_NEVER_MISSING, reader, "", ""), _Noted())
+        entry.rows, entry.of = entry.rows + int(missing.any(axis=1).sum()), entry.of + len(missing)
+        entry.values |= dict.fromkeys(repr(names[j]) for j in np.flatnonzero(missing.any(axis=0)))
+
     def warn(self) -> None:
-        """Issue one warning per column and kind; the parts of a mixture say the same."""
+        """Issue one warning per column and kind, and one for missing numbers; the parts of a mixture say the same."""
         for message in dict.fromkeys(
             text.format(name=name, rows=found.rows, of=found.of, values=listed(list(found.values)), levels=known)
             for (text, _, name, known), found in self._noted.items()
@@ -151,7 +161,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def check_text(name: str, levels: Sequence[Any], n_rows: int) -> None:
-    """Check a column of text: refuse dates and percentages, warn of numbers written as text and of identifiers.
+    """Check a column of text: refuse dates and percentages, warn of numbers, identifiers and levels that look alike.
 
     It has these distinct values, and ``n_rows`` that are not missing.
     """
@@ -167,6 +177,7 @@ def check_text(name: str, levels: Sequence[Any], n_rows: int) -> None:
                 f"Column {name!r} holds percentages as text, such as {min(levels)!r}; turn it into numbers first by "
                 f"removing the %, {keep}."
             )
+        _warn_of_look_alikes(name, levels)
     if _warn_of_numbers(name, levels) or not len(levels) == n_rows >= _IDENTIFIERS:
         return
     warn_user(
@@ -179,6 +190,19 @@ def _most(levels: Sequence[str], pattern: re.Pattern[str]) -> bool:
     """Whether all levels match a pattern, or nine in ten of many."""
     found = sum(pattern.fullmatch(level) is not None for level in levels)
     return found == len(levels) or found >= max(_MANY_NUMBERS, 0.9 * len(levels))
+
+
+def _warn_of_look_alikes(name: str, levels: Sequence[str]) -> None:
+    """Warn of levels that differ only in case or blanks."""
+    first: dict[str, str] = {}
+    for level in levels:
+        other = first.setdefault(" ".join(level.casefold().split()), level)
+        if other != level:
+            warn_user(
+                f"Column {name!r} has the levels {other!r} and {level!r}, which differ only in case or blanks and are "
+                "different categories. Write them alike, or turn the column into a category to keep them so."
+            )
+            return
 
 
 def _warn_of_numbers(name: str, levels: Sequence[Any]) -> bool:

@@ -177,7 +177,7 @@ class Preprocessor:
         return numbers, np.hstack(codes)
 
     def note_levels(self, X: Any, notes: LevelNotes, read_as: str = "treated as an unknown level") -> None:
-        """Note values of categorical columns that training rows did not have, and how they are read."""
+        """Note levels and missing values that training rows did not have, and how such levels are read."""
         if self.row_shape is not None or sparse.issparse(X):  # which has numbers only
             return
         frame = self._checked_frame(X)
@@ -186,6 +186,9 @@ class Preprocessor:
                 values = frame.iloc[:, j]
                 coded, rewritten = column.transform(values)
                 notes.add(id(self), column.name, column.levels, values, coded == UNSEEN, rewritten, read_as)
+        whole = [j for j, own in enumerate(self.columns) if isinstance(own, NumericColumn) and not own.indicator]
+        numbers = frame if len(whole) == frame.shape[1] else frame.iloc[:, whole]
+        notes.add_missing(id(self), [self.columns[j].name for j in whole], pd.isna(numbers).to_numpy())
 
     @property
     def n_numeric(self) -> int:
