@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from sumosurv import Surv
-from sumosurv.sources import RowSource, as_source
+from sumosurv.sources import as_source, open_table
 
 
 @pytest.fixture
@@ -53,5 +53,6 @@ def test_rows_without_an_outcome(frame, tmp_path):
 def test_categories_of_numbers_stay_categories_on_disk(frame, tmp_path):
     frame["city"] = pd.Categorical(np.arange(30) % 3)
     frame.to_parquet(tmp_path / "rows.parquet", index=False)
-    source = RowSource(tmp_path / "rows.parquet")
-    assert isinstance(next(source.frames())["city"].dtype, pd.CategoricalDtype)
+    for in_blocks in (True, False):
+        read = as_source(open_table(tmp_path / "rows.parquet", in_blocks=in_blocks))
+        assert isinstance(next(read.blocks(["city"], rows=30)).X["city"].dtype, pd.CategoricalDtype)

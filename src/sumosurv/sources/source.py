@@ -75,7 +75,7 @@ class RowSource:
         check_present([*(columns or ()), *categorical], self.names)
         self.columns = [name for name in self.names if name not in index] if columns is None else list(columns)
         # Arrow keeps dictionaries of text alone; pandas notes which columns of numbers were categories
-        noted = _noted_categories(schema)
+        noted = noted_categories(schema)
         self.categorical = frozenset(categorical) | noted.intersection(self.names)
 
     @classmethod
@@ -248,7 +248,7 @@ def _count(piece: Any) -> int:
     return int(piece.count_rows())
 
 
-def _noted_categories(schema: pa.Schema) -> set[str]:
+def noted_categories(schema: pa.Schema) -> set[str]:
     """The columns that were categories when pandas wrote a file."""
     columns = (schema.pandas_metadata or {}).get("columns", [])
     return {own["name"] for own in columns if own["pandas_type"] == "categorical"}
@@ -285,7 +285,7 @@ def _common_schema(dataset: Any) -> pa.Schema:
     schemas = {fragment.path: _without_row_numbers(fragment.physical_schema) for fragment in fragments}
     first, own = next(iter(schemas.items()))
     for path, other in schemas.items():
-        differing = sorted(_noted_categories(own) ^ _noted_categories(other))
+        differing = sorted(noted_categories(own) ^ noted_categories(other))
         if differing and differing[0] in own.names:
             raise ValueError(
                 f"Column {differing[0]!r} holds categories in one of {first} and {path}, and not in the other; write "

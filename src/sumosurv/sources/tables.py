@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sumosurv.files import is_parquet, replacing
-from sumosurv.sources.source import RowSource, check_no_duplicates, check_present
+from sumosurv.sources.source import RowSource, check_no_duplicates, check_present, noted_categories
 from sumosurv.warn import warn_user
 
 _LARGE = 2**30  # bytes of a Parquet file above which it is read in blocks
@@ -160,11 +160,12 @@ def _is_plain(kind: Any) -> bool:
 
 
 def read_parquet(path: str | os.PathLike[str]) -> pd.DataFrame:
-    """Read a DataFrame from a Parquet file."""
+    """Read a DataFrame from a Parquet file; columns of numbers that pandas noted as categories are categories."""
     # ParquetFile reads just this file; read_table would go through the dataset scanner and its threads
     with pq.ParquetFile(Path(path), pre_buffer=False) as file:
         table: Any = file.read(use_threads=False)
-    return table.to_pandas(use_threads=False)
+    frame: pd.DataFrame = table.to_pandas(use_threads=False)
+    return frame.astype(dict.fromkeys(noted_categories(table.schema).intersection(frame.columns), "category"))
 
 
 def write_parquet(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
