@@ -4,7 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sumosurv import Surv
+from sumosurv import KaplanMeier, Surv
+from sumosurv.scores import cross_evaluate
 from sumosurv.sources import as_source, open_table
 
 
@@ -56,3 +57,24 @@ def test_categories_of_numbers_stay_categories_on_disk(frame, tmp_path):
     for in_blocks in (True, False):
         read = as_source(open_table(tmp_path / "rows.parquet", in_blocks=in_blocks))
         assert isinstance(next(read.blocks(["city"], rows=30)).X["city"].dtype, pd.CategoricalDtype)
+
+
+def test_labels_in_another_order_are_noticed(frame):
+    frame = frame.set_axis([f"P{i}" for i in range(30)])
+    y, other = frame[["t", "d"]].assign(d=frame["d"] > 0), frame.sample(frac=1, random_state=0)
+    given = {"y": y, "sample_weight": frame["w"], "groups": frame["who"]}
+    for name in given:
+        with pytest.warns(UserWarning, match=rf"{name} has the row labels of X in another order") as caught:
+            as_source(frame[["x"]], **given | {name: given[name].loc[other.index]})
+        assert len(caught) == 1
+    for labels in (
+        range(30),
+        frame.index,
+        other.index + "b",
+        other["who"],
+    ):  # row numbers, the same, others, not unique
+        as_source(frame[["x"]], y.set_axis(labels))
+    with pytest.warns(UserWarning, match="y has the row labels"):
+        cross_evaluate(
+            {"km": KaplanMeier()}, frame[["x"]], y.loc[other.index], 2, scores="log_likelihood", verbose=False
+        )

@@ -23,6 +23,7 @@ from sumosurv.scores.evaluation import FixedScores
 from sumosurv.scores.evaluation_table import COLUMNS, Evaluation
 from sumosurv.scores.score import SCORES, RequestedScores, find_score
 from sumosurv.sources import as_source, take_rows
+from sumosurv.sources.blocks import warn_of_order
 
 Rows = npt.NDArray[np.intp]
 
@@ -125,6 +126,7 @@ def cross_evaluate(
     if not isinstance(n_repeats, (int, np.integer)) or n_repeats < 1:
         raise ValueError(f"n_repeats must be a whole number, 1 or more; got {n_repeats!r}.")
     estimators = check_names(estimators)
+    warn_of_order(X, y=y, sample_weight=sample_weight, groups=groups)
     outcome = check_outcome(y, sample_weight=sample_weight, groups=groups)
     splits = list(_splits(cv, X, outcome, n_repeats, random_state))
     fixed = FixedScores(X, outcome, [test for _, test in splits], scores, times, censoring, random_state)
@@ -304,6 +306,7 @@ def validate(
     check_resamples(n_bootstrap)
     if n_bootstrap < 1:
         raise ValueError("n_bootstrap must be 1 or more: the optimism is a mean over resamples.")
+    warn_of_order(X, y=y, sample_weight=sample_weight, groups=groups)
     outcome = check_outcome(y, sample_weight=sample_weight, groups=groups)
     rng = np.random.default_rng(random_state)
     draws = [draw_subjects(outcome, rng)[0] for _ in range(n_bootstrap)]

@@ -19,6 +19,7 @@ from sumosurv.outcome import Outcome, as_pandas, check_outcome
 from sumosurv.sources.roles import Roles
 from sumosurv.sources.sketches import hashed, row_sample
 from sumosurv.sources.source import RowSource, check_present
+from sumosurv.warn import warn_user
 
 _ROWS = 65_536  # rows of a block on disk
 
@@ -212,9 +213,27 @@ def as_source(
         roles = Roles.of(y, sample_weight, groups)
         names = roles.covariates(X) if columns is None else check_present(columns, X.columns)
         return _Table(X[names], roles.table_outcome(X, n_causes))
+    warn_of_order(X, y=y, sample_weight=sample_weight, groups=groups)
     n_rows = None if X is None else _count_rows(X)
     outcome = None if y is None else check_outcome(y, n_rows=n_rows, sample_weight=sample_weight, groups=groups)
     return _Table(X, outcome)
+
+
+def warn_of_order(X: Any, **others: Any) -> None:
+    """Warn of pandas objects with the index of X in another order: rows are matched by position, not by label.
+
+    Row numbers made by pandas are no labels.
+    """
+    for name, other in others.items():
+        labels = [getattr(table, "index", None) for table in (X, other)]
+        if not all(isinstance(own, pd.Index) and not isinstance(own, pd.RangeIndex) for own in labels):
+            continue
+        own, theirs = labels
+        if len(own) == len(theirs) and not own.equals(theirs) and own.is_unique and theirs.isin(own).all():
+            warn_user(
+                f"{name} has the row labels of X in another order. Rows are matched by position: pass "
+                f"{name}.loc[X.index] to match them by label."
+            )
 
 
 def in_memory(X: Any) -> Any:
