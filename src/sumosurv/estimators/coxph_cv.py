@@ -21,7 +21,6 @@ from sumosurv.estimators.regression import Fit
 from sumosurv.fitting.settings import NONE, Allowed, Constraints, integer, number, one_of
 from sumosurv.model_files import as_number, tensor_of
 from sumosurv.outcome import Outcome
-from sumosurv.training.batches import fold_rows
 
 __all__ = ["CoxPHCV"]
 
@@ -181,14 +180,11 @@ class CoxPHCV(CoxRegression):
                     "missing values and with a weight of zero."
                 )
             return [np.flatnonzero(numbers == fold) for fold in np.unique(numbers)]
-        subject, kinds = outcome.subject, outcome.subject_event
-        if len(kinds) < 2:
+        n = len(outcome.subject_event)
+        if n < 2:
             raise ValueError("Cross-validation needs two subjects or more; got 1 sample. Use CoxPH(alpha=...).")
         seed = int(check_random_state(self.random_state).randint(0, 2**31 - 1))
-        parts = [held_out for _, held_out in fold_rows(outcome, seed, min(int(self.cv), len(kinds)))]
-        if parts[0] is None:  # very few subjects: each is a fold
-            return [np.flatnonzero(subject == k) for k in range(len(kinds))]
-        return [np.asarray(part) for part in parts]
+        return outcome.folds(min(int(self.cv), n), seed)
 
     def _choose(self, scores: Array, events: Array) -> None:
         """Choose the penalty from the scores of each fold."""

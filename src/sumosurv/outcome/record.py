@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.model_selection import KFold, StratifiedKFold
 
 OUTCOME_DTYPE = np.dtype([("event", np.bool_), ("time", np.float64)])
 
@@ -100,6 +101,18 @@ class Outcome:
         largest = np.zeros(int(subject.max()) + 1, dtype=np.int64)
         np.maximum.at(largest, subject, event)
         return largest
+
+    def folds(self, n_folds: int, seed: int) -> list[npt.NDArray[np.intp]]:
+        """Draw the held-out rows of each fold of a cross-validation.
+
+        Subjects are held out with all of their rows. Folds have the same proportion of each cause, or of events if a
+        cause is rarer than the folds.
+        """
+        subject, kind = self.subject, self.subject_event
+        fits = [labels for labels in (kind, kind > 0) if np.unique(labels, return_counts=True)[1].min() >= n_folds]
+        splitter = StratifiedKFold if fits else KFold
+        folds = splitter(n_folds, shuffle=True, random_state=seed).split(kind, fits[0] if fits else None)
+        return [np.flatnonzero(np.isin(subject, held_out)) for _, held_out in folds]
 
     @property
     def time_order(self) -> npt.NDArray[np.intp]:

@@ -255,13 +255,11 @@ def _in_words(check: CensoringCheck, large: float | None, missed: Mapping[float,
 
 
 def _folds(outcome: Outcome, n_folds: int, random_state: Any) -> list[npt.NDArray[np.intp]]:
-    """Return the rows of each fold: subjects in random order, with all of their rows."""
-    subject = outcome.subject
-    size = int(subject.max()) + 1
+    """Return the rows of each fold."""
+    size = len(outcome.subject_event)
     if not 2 <= n_folds <= size:
         raise ValueError(f"n_folds must lie between 2 and the number of subjects, {size}; got {n_folds}.")
-    fold = np.random.default_rng(random_state).permutation(np.arange(size) % n_folds)[subject]
-    return [np.flatnonzero(fold == k) for k in range(n_folds)]
+    return outcome.folds(n_folds, int(np.random.default_rng(random_state).integers(2**31)))
 
 
 def _others(n: int, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:

@@ -162,17 +162,11 @@ def _splits(cv: Any, X: Any, outcome: Outcome, n_repeats: int, random_state: int
         return
     if not isinstance(cv, (int, np.integer)) or cv < 2:
         raise ValueError(f"cv must be a number of folds, 2 or more, or a splitter of scikit-learn; got {cv!r}.")
-    subject, had_event = outcome.subject, outcome.subject_event
-    if cv > len(had_event):
-        raise ValueError(f"cv must be at most the number of subjects, {len(had_event)}; got {cv}.")
-    rng = np.random.default_rng(random_state)
-    for _ in range(n_repeats):
-        shuffled = rng.permutation(len(had_event))
-        fold = np.empty(len(had_event), dtype=np.intp)
-        fold[shuffled[np.argsort(had_event[shuffled], kind="stable")]] = np.arange(len(had_event)) % cv
-        for k in range(cv):
-            held_out = fold[subject] == k
-            yield np.flatnonzero(~held_out), np.flatnonzero(held_out)
+    if cv > (size := len(outcome.subject_event)):
+        raise ValueError(f"cv must be at most the number of subjects, {size}; got {cv}.")
+    for seed in np.random.default_rng(random_state).integers(2**31, size=n_repeats):
+        for held_out in outcome.folds(int(cv), int(seed)):
+            yield np.setdiff1d(np.arange(len(outcome)), held_out), held_out
 
 
 def _summary(

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import torch
-from sklearn.model_selection import KFold, StratifiedKFold, train_test_split
+from sklearn.model_selection import train_test_split
 from torch import Tensor
 
 from sumosurv.networks import Inputs, Observed, Rows, Table
@@ -182,22 +182,11 @@ def split_rows(outcome: Outcome, seed: int, fraction: float) -> tuple[RowNumbers
 
 
 def fold_rows(outcome: Outcome, seed: int, n_folds: int) -> list[tuple[RowNumbers, RowNumbers | None]]:
-    """Draw the training and validation rows of each fold of a cross-validation, with the same proportion of events.
-
-    The rows of one subject stay together. With fewer than ten subjects, there are no validation rows.
-    """
-    subject, kind = outcome.subject, outcome.subject_event
-    n = len(kind)
-    if n < _SMALLEST_SPLIT:
-        return [(np.arange(len(outcome)), None)] * n_folds
-    labels = next((part for part in (kind, kind > 0) if np.unique(part, return_counts=True)[1].min() >= n_folds), None)
-    folds = (
-        KFold(n_folds, shuffle=True, random_state=seed).split(kind)
-        if labels is None
-        else StratifiedKFold(n_folds, shuffle=True, random_state=seed).split(kind, labels)
-    )
-    held_out = [np.isin(subject, valid) for _, valid in folds]
-    return [(np.flatnonzero(~rows), np.flatnonzero(rows)) for rows in held_out]
+    """Draw training and validation rows by `Outcome.folds`; no validation rows with fewer than ten subjects."""
+    everyone = np.arange(len(outcome))
+    if len(outcome.subject_event) < _SMALLEST_SPLIT:
+        return [(everyone, None)] * n_folds
+    return [(np.setdiff1d(everyone, held_out), held_out) for held_out in outcome.folds(n_folds, seed)]
 
 
 def _can_stratify(labels: npt.NDArray[Any], fraction: float) -> bool:
