@@ -144,17 +144,17 @@ def test_files_of_a_folder_have_columns_of_one_type(tmp_path):
             pd.DataFrame({"v": values}).to_parquet(tmp_path / f"{name}.parquet")
         return RowSource(tmp_path)
 
-    with pytest.raises(ValueError, match=r"Column 'v' holds .* in .*a.parquet and .* in .*b.parquet; write it"):
+    with pytest.raises(ValueError, match=r"'v' .*a.parquet.*b.parquet; write"):
         write([1.0, 2.0], ["u", "v"])
-    with pytest.raises(ValueError, match=r"Column 'v' holds categories in one of .*a.parquet and .*b.parquet"):
+    with pytest.raises(ValueError, match=r"'v' .*categories.*a.parquet.*b.parq"):
         write(pd.Categorical(["u", "v"]), ["u", "v"])
-    with pytest.raises(ValueError, match="Column 'v' holds categories in one of"):
+    with pytest.raises(ValueError, match="'v' holds categories in one of"):
         write(["u", "v"], pd.Categorical(["u", "v"]))
     assert write([1, 2], [1.5, 2.5]).n_rows == 4  # numbers are widened
     assert write(pd.Categorical(["u", "v"]), pd.Categorical(["v", "w"])).n_rows == 4
     pd.DataFrame({"v": ["u"], "c": pd.Categorical(["u"])}).to_parquet(tmp_path / "b.parquet")
     pd.DataFrame({"v": ["u"]}).to_parquet(tmp_path / "a.parquet")
-    with pytest.raises(ValueError, match=r"a.parquet has no column 'c', which .*b.parquet has"):
+    with pytest.raises(ValueError, match=r"a.parquet .*'c', .*b.parquet"):
         RowSource(tmp_path)
 
 
@@ -171,7 +171,7 @@ def test_a_download_that_is_too_large_is_refused(monkeypatch):
     size = 5
     assert _sources._fetch(entry) == b"xxxxx"
     size = 6
-    with pytest.raises(_catalogue.ChecksumError, match="larger than 5 bytes; this is not the file of 'gbsg'"):
+    with pytest.raises(_catalogue.ChecksumError, match=r"5 bytes; .*not the file of 'gbsg'"):
         _sources._fetch(entry)
 
 
@@ -182,7 +182,7 @@ def test_damaged_checkpoints_are_refused(tmp_path):
     content = bytearray(path.read_bytes())
     content[-3] ^= 1
     path.write_bytes(bytes(content))
-    with pytest.raises(ValueError, match=r"is invalid \(its checksum does not match\); delete it"):
+    with pytest.raises(ValueError, match=r"checksum does not match.*; delete it"):
         WeibullNet(**settings).fit(X, Y, checkpoint=Checkpoints(tmp_path, 0.0))
 
 

@@ -32,26 +32,26 @@ def written(folder, text, name="t.csv"):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a,b,c\n1,2,3,4\n", r"Line 2 of .*t\.csv has 4 fields and the header 3; quote .*row names"),
+        ("a,b,c\n1,2,3,4\n", r"Line 2 .*t\.csv .*4 .*3; .*row names"),
         ("a,b,c\n1,2,3,4\n5,6,7,8\n", r"Line 2 of .* has 4 fields"),
         ("a,b,c\n1,2,3\n1,2,3,4\n", r"Line 3 of .* has 4 fields"),
         ("a,b,c\n1,2,3,\n", r"Line 2 of .* has 4 fields"),
-        ("a,b,c\n1,2,3\n\n4,5\n", r"Line 4 of .* has 2 fields and the header 3; a missing value is an empty field"),
+        ("a,b,c\n1,2,3\n\n4,5\n", r"Line 4 .*2 fields .*3; .*empty field"),
         ('a,b,c\n1,"two\nlines",3\n4\n', r"Line 4 of .* has 1 fields"),
         ('a,b\n1,2\n""\n', r"Line 3 of .* has 1 fields"),
         ("", r"t\.csv is empty"),
         ("\n \n", r"t\.csv is empty"),
         ("a,b\n", "has a header but no rows"),
-        ("a,b,a\n1,2,3\n", r"t\.csv has more than one column named 'a'; rename"),
-        ("a;b;c\n1,5;2;3\n", r"a single column, 'a;b;c'; if .* separated by ';', give --sep ';'"),
-        ("a\tb\n1\t2\n", r"a single column, 'a\\tb'; if .* separated by 'tab', give --sep tab"),
-        ('a,b\n1,2\n1,"2\n3,4\n', r"Line 3 of .*t\.csv cannot be read as CSV: unexpected end of data; close the quote"),
-        ('a,b\n1,"2\n3,4\n5,"6\n', r"Line 2 of .*t\.csv cannot be read as CSV: .* expected after .*; close the quote"),
+        ("a,b,a\n1,2,3\n", r"t\.csv .*one column named 'a'"),
+        ("a;b;c\n1,5;2;3\n", r"single column, 'a;b;c'.*--sep ';'"),
+        ("a\tb\n1\t2\n", r"single column, 'a\\tb'.*--sep tab"),
+        ('a,b\n1,2\n1,"2\n3,4\n', r"Line 3 of .*t\.csv .*close the quote"),
+        ('a,b\n1,"2\n3,4\n5,"6\n', r"Line 2 of .*t\.csv .*close the quote"),
         ('a,b\n1,"two\nlines",3\n', r"Line 2 of .* has 3 fields"),
         ("a,,b\n1,2,3\n", r"Column 2 of .*t\.csv has no heading"),
         ("a,b,\n1,2,\n", r"Column 3 of .*t\.csv has no heading"),
         (",a\nu,1\nu,2\n", r"Column 1 of .*t\.csv has no heading"),
-        ("a,b\n1,2\n60\0.5,2\n", r"Line 3 of .*t\.csv holds a NUL character"),
+        ("a,b\n1,2\n60\0.5,2\n", r"Line 3 of .*t\.csv .*NUL"),
     ],
 )
 def test_tables_that_cannot_be_meant(text, message, tmp_path):
@@ -137,7 +137,7 @@ def test_compressed_files(suffix, tmp_path):
     whole = path.read_bytes()
     for content in (b"a,b\n1,2\n", whole[: len(whole) // 2]):
         path.write_bytes(content)
-        with pytest.raises(ValueError, match=rf"t\.csv{suffix} is corrupted or not a {suffix} file"):
+        with pytest.raises(ValueError, match=rf"t\.csv{suffix} .*not a {suffix} file"):
             read_table(path)
 
 

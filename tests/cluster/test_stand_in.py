@@ -248,7 +248,7 @@ def test_errors_of_trials_are_raised_and_the_connection_is_closed(ray, monkeypat
     monkeypatch.undo()
     monkeypatch.setitem(sys.modules, "ray", ray)
     ray.lost = True
-    with pytest.raises(RuntimeError, match=r"lost 6 times with its worker \(gone\)"):
+    with pytest.raises(RuntimeError, match=r"lost 6 times .*\(gone\)"):
         search(cluster=Cluster("local", workers=1, min_work=0)).fit(DATA.X, DATA.y)
     assert ray.events[-1][0] == "shutdown"
 
@@ -305,7 +305,7 @@ def test_a_fit_on_a_cluster_is_that_of_this_machine(ray_train, ray, tmp_path, mo
 def test_the_smallest_fit_for_a_cluster_counts_rows_networks_and_epochs(ray_train, tmp_path):
     model = WeibullNet(**SETTINGS | {"n_members": 3})
     passes = 3 * 2 * len(DATA.X)
-    with pytest.warns(UserWarning, match=f"{passes:,} passes over rows .* fewer than {passes + 1:,}"):
+    with pytest.warns(UserWarning, match=f"{passes:,} passes .*fewer than {passes + 1:,}"):
         ray_fit(Cluster("local", min_work=passes + 1), model, DATA.X, DATA.y, checkpoint=tmp_path / "a")
     assert not ray_train
     ray_fit(Cluster("local", min_work=passes), model, DATA.X, DATA.y, checkpoint=str(tmp_path / "b"))

@@ -42,8 +42,8 @@ def test_a_given_array_is_filled_block_by_block(model_and_rows, monkeypatch, dty
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
-        ({"dtype": "float16"}, "dtype must be 'float64' or 'float32'; got 'float16'"),
-        ({"out": np.zeros((150, 3))}, r"shape \(150, 4\); got float64 of shape \(150, 3\)"),
+        ({"dtype": "float16"}, "dtype .*'float32'; got 'float16'"),
+        ({"out": np.zeros((150, 3))}, r"\(150, 4\); got .*\(150, 3\)"),
         ({"out": np.zeros((150, 4), dtype=int)}, "got int64"),
         ({"out": np.zeros((4, 150)).T}, "contiguous"),
         ({"out": [[0.0]]}, "got list"),

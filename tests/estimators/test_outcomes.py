@@ -226,10 +226,10 @@ def test_rows_of_weight_zero_are_not_looked_at(rows):
 @pytest.mark.parametrize(
     ("name", "kind", "message"),
     [
-        ("CoxPH", "intervals", "CoxPH does not support interval-censored events; SumoNet"),
-        ("DeepSurv", "intervals", "DeepSurv does not support interval-censored events; SumoNet"),
-        ("CoxPH", "causes", r"CoxPH does not support competing risks; SumoNet.* CauseSpecific\(CoxPH\(\)\)"),
-        ("RandomSurvivalForest", "entry", "RandomSurvivalForest does not support delayed entry .*SumoNet"),
+        ("CoxPH", "intervals", "CoxPH .*interval-censored.*SumoNet"),
+        ("DeepSurv", "intervals", "DeepSurv .*interval-censored.*SumoNet"),
+        ("CoxPH", "causes", r"competing risks.*CauseSpecific\(CoxPH"),
+        ("RandomSurvivalForest", "entry", "Forest .*delayed entry.*SumoNet"),
     ],
 )
 def test_what_a_method_cannot_learn_from_is_said(name, kind, message, rows):
@@ -311,10 +311,10 @@ def test_a_path_stays_at_zero_and_leaves_other_subjects_alone():
 @pytest.mark.parametrize(
     ("start", "groups", "message"),
     [
-        ([0.0, np.nan], ["a", "a"], "'start' is missing .*say when each spell begins"),
+        ([0.0, np.nan], ["a", "a"], "'start' is missing .*spell begins"),
         (["x", "y"], ["a", "a"], "'start' must hold numbers"),
-        ([0.0, 1.0], None, "groups must have one subject for each of the 2 rows"),
-        ([0.0, 1.0], [["a"], ["a"]], "groups must have one subject for each of the 2 rows"),
+        ([0.0, 1.0], None, "groups .*each of the 2 rows"),
+        ([0.0, 1.0], [["a"], ["a"]], "groups .*each of the 2 rows"),
         ([0.0, 1.0], ["a", None], "groups is missing in 1 rows"),
     ],
 )

@@ -340,7 +340,7 @@ def test_rows_with_a_missing_value_are_averaged_over_and_counted():
     assert f", {len(X)} rows" in repr(effect)
     assert ", 1 row\n" in repr(partial_dependence(model, X[:1], "a", times=1.0))
     for wrong in ({"n_values": -3}, {"n_values": 2.5}, {"max_rows": 0}, {"max_rows": 1.5}):
-        with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be a positive integer"):
+        with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be .*integer"):
             partial_dependence(model, X, "b", times=1.0, **wrong)
     with pytest.raises(TypeError, match=r"WeibullNet is a class; .* fitted"):
         partial_dependence(WeibullNet, X, "b", times=1.0)

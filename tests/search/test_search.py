@@ -341,7 +341,7 @@ def test_wrong_spaces_are_named(space, message, data):
     [
         ({"n_trials": 0}, ValueError, "n_trials"),
         ({"method": "grid"}, ValueError, "method .*'halving'.* got 'grid'"),
-        ({"mixture": 0}, ValueError, "mixture .*'auto'.* at least 1; got 0"),
+        ({"mixture": 0}, ValueError, "mixture .*at least 1; got 0"),
         ({"refit": "yes"}, ValueError, "refit .* got 'yes'"),
         ({"cv": 1}, ValueError, "cv .*None.* at least 2; got 1"),
         ({"layout": "big"}, ValueError, "layout .* got 'big'"),

@@ -373,7 +373,7 @@ def test_masked_outcomes_are_refused():
     records = np.ma.masked_array(Surv.from_columns(frame, event="d", time="t"))  # a record has a mask per field
     np.testing.assert_array_equal(sumosurv.check_outcome(records).time, frame["t"])
     records["time"][7] = np.ma.masked
-    with pytest.raises(ValueError, match=r"'time' is missing \(NaN\) in 1 rows, first at 7"):
+    with pytest.raises(ValueError, match=r"'time' .*NaN.*1 rows, first at 7"):
         sumosurv.check_outcome(records)
     weight = np.ma.masked_array(np.ones(60))
     weight[0] = np.ma.masked

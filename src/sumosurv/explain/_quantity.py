@@ -329,11 +329,6 @@ def table_at_times(values: Array, names: Sequence[str], quantity: Quantity) -> s
     return text + beyond(quantity.times[chosen] if quantity.name != "median" else np.empty(0), quantity)
 
 
-def counted(number: int, what: str) -> str:
-    """Return a number of things in words: 1 row, 2 rows."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
 def beyond(times: Array, quantity: Quantity) -> str:
     """Return a note if some of the times lie beyond the last training time."""
     last = quantity.last_time

@@ -18,12 +18,12 @@ from sumosurv.explain._quantity import (
     QuantityName,
     QuantityPredictor,
     as_text,
-    counted,
     explanation,
     quantity_predictor,
     table_at_times,
 )
 from sumosurv.explain._rows import Kind, Rows, check_count, distinct_quantiles, drawn_rows
+from sumosurv.outcome.checks import how_many
 
 Method = Literal["partial dependence", "accumulated local effects"]
 
@@ -81,7 +81,7 @@ class Effect:
 
     def __repr__(self) -> str:
         head = f"{self.method.capitalize()} of the {self.quantity.label} on {' and '.join(self.columns)}"
-        head += f", {counted(self.n_rows, 'row')}"
+        head += f", {how_many(self.n_rows, 'row')}"
         names = [", ".join(map(as_text, point)) for point in product(*self.grid)]
         values = self.mean.reshape(len(names), -1)
         shown = np.unique(np.linspace(0, len(names) - 1, min(12, len(names))).round().astype(int))

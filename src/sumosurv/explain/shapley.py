@@ -18,13 +18,13 @@ from sumosurv.explain._quantity import (
     Quantity,
     QuantityName,
     QuantityPredictor,
-    counted,
     explanation,
     mean_over_time,
     quantity_predictor,
     table_at_times,
 )
 from sumosurv.explain._rows import Rows
+from sumosurv.outcome.checks import how_many
 
 Method = Literal["auto", "exact", "permutations"]
 
@@ -89,8 +89,8 @@ class SurvShap:
     def __repr__(self) -> str:
         n, p, _ = self.values.shape
         how = "exact" if self.std_error is None else "sampled permutations"
-        head = f"SurvSHAP values of the {self.quantity.label}: {counted(n, 'subject')}, "
-        head += f"{counted(p, 'column')}, {how}, against {counted(len(self.background), 'background row')}"
+        head = f"SurvSHAP values of the {self.quantity.label}: {how_many(n, 'subject')}, "
+        head += f"{how_many(p, 'column')}, {how}, against {how_many(len(self.background), 'background row')}"
         head += "\nmean absolute value over subjects"
         mean = pd.DataFrame(np.abs(self.values).mean(axis=0), index=list(self.columns))
         order = self.importance().index[:10]

@@ -14,7 +14,6 @@ layer. The speed comes from the following:
 from __future__ import annotations
 
 import math
-import warnings
 from collections import deque
 from importlib.util import find_spec
 from types import ModuleType
@@ -25,6 +24,7 @@ from torch import Tensor
 
 from sumosurv.distributions.monotone import NEEDS_SLOPE, Quantity, survival_head
 from sumosurv.networks.layers import TimeFeatures, positive_weight
+from sumosurv.warn import warn_user
 
 _CACHE_BYTES = 1 << 21  # size of one hidden layer per CPU thread
 _GPU_CELLS = 1 << 20  # subjects × times at once, on a GPU without the kernel
@@ -284,10 +284,9 @@ def _disable_triton(error: Exception) -> None:
     """Warn that the kernel cannot be compiled or launched, and predict without it from now on."""
     global _triton_failed
     _triton_failed = True
-    warnings.warn(
+    warn_user(
         f"The fused CUDA kernel could not be used ({type(error).__name__}: {error}); prediction continues in PyTorch.",
         RuntimeWarning,
-        stacklevel=4,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.isotonic import isotonic_regression
 
 from sumosurv.outcome import Outcome, check_outcome
+from sumosurv.warn import warn_user
 
 Floats = npt.NDArray[np.float64]
 
@@ -82,11 +82,10 @@ def turnbull_intervals(
             break
         mass = problem.em(problem.minorant(mass, slopes))
     if gap > tol:
-        warnings.warn(
+        warn_user(
             f"Turnbull's estimate has not converged in {max_iter} steps: the optimality conditions "
             f"are violated by {gap:.2g} per row, and tol is {tol:g}. Increase max_iter or tol.",
             ConvergenceWarning,
-            stacklevel=2,
         )
     has = mass > _NO_MASS
     kept = mass[has] / mass[has].sum()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -24,6 +23,7 @@ from sumosurv.outcome.checks import (
     without_mask,
 )
 from sumosurv.outcome.record import OUTCOME_DTYPE, Outcome, SurvArray
+from sumosurv.warn import warn_user
 
 _EVENT_NAMES = {"event", "events", "death", "dead", "died", "status", "observed", "e", "d", "delta", "cause"}
 _TIME_NAMES = {"time", "times", "duration", "durations", "futime", "t", "z", "stop", "tstop", "end", "exit"}
@@ -245,17 +245,13 @@ def _array_from_any(y: Any) -> SurvArray:
         if table.ndim == 2:
             from sklearn.exceptions import DataConversionWarning
 
-            warnings.warn(
-                "A column-vector y was passed when a 1d array was expected; it is flattened.",
-                DataConversionWarning,
-                stacklevel=4,
+            warn_user(
+                "A column-vector y was passed when a 1d array was expected; it is flattened.", DataConversionWarning
             )
         times = check_time(table.ravel(), "y")
-        warnings.warn(
-            "y contains only times, so all rows are treated as events. Pass Surv.from_arrays(event, "
-            "time) to mark censored rows.",
-            UserWarning,
-            stacklevel=4,
+        warn_user(
+            "y contains only times, so all rows are treated as events. Pass Surv.from_arrays(event, time) to mark "
+            "censored rows."
         )
         return Surv.from_arrays(np.ones(len(times), dtype=bool), times)
     raise ValueError(
