@@ -282,9 +282,9 @@ def test_help_of_evaluate_has_the_table_of_scores(capsys):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the size of a process from /proc, limits its memory")
 def test_memory_does_not_grow_as_the_square_of_the_rows(table, model_file, tmp_path):
-    """20,000 rows, half of them events, within 250 MB: floats for events × rows would take 800 MB or more."""
+    """12,000 rows, half of them events, within 200 MB: floats for events × rows would take 288 MB or more."""
     rng = np.random.default_rng(0)
-    n = 20_000
+    n = 12_000
     frame = pd.DataFrame({"age": rng.normal(60, 10, n), "stage": rng.choice(["I", "II", "III"], n)})
     frame["months"], frame["died"] = rng.exponential(12, n), rng.integers(0, 2, n)
     frame.to_csv(tmp_path / "large.csv", index=False)
@@ -303,7 +303,7 @@ def run(data):
 
 run(small)  # everything is imported now
 taken = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmSize"))
-most = int(taken.split()[1]) * 1024 + 250_000_000
+most = int(taken.split()[1]) * 1024 + 200_000_000
 resource.setrlimit(resource.RLIMIT_AS, (most, most))
 run(large)
 """
@@ -311,7 +311,7 @@ run(large)
     environment = os.environ | {"OMP_NUM_THREADS": "1"}  # every thread has memory of its own
     done = subprocess.run([sys.executable, "-c", code, *paths], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stdout[-500:] + done.stderr[-2000:]
-    assert "20,000 rows written" in done.stdout
+    assert "12,000 rows written" in done.stdout
 
 
 def fitted_by_the_library(frame, *, valid=None, categorical=(), **options):

@@ -253,7 +253,7 @@ def test_a_process_that_is_interrupted_ends_with_130(place):
 
 
 def test_predictions_of_many_rows_come_in_blocks(place, capsys, monkeypatch):
-    frame = example(45_000)
+    frame = example(25_000)
     frame.to_csv(place / "many.csv", index=False)
     sizes = []
     original = sumosurv.SumoNet._predict
@@ -267,7 +267,7 @@ def test_predictions_of_many_rows_come_in_blocks(place, capsys, monkeypatch):
     assert max(sizes) <= 20_000
     shown = capsys.readouterr().err
     assert "predicting: 100%" in shown
-    assert "45000/45000" in shown
+    assert "25000/25000" in shown
     assert "row/s]" in shown
     written = pd.read_csv("p.csv")
     model = sumosurv.load("model.sumo")

@@ -13,8 +13,8 @@ from sumosurv import SumoNet, Surv, scores
 from sumosurv.cli import main
 
 N = 120
-FAST = {"n_members": 1, "max_epochs": 3}
-SETTINGS = ["--n-members", "1", "--max-epochs", "3", "--quiet"]
+FAST = {"n_members": 1, "max_epochs": 3, "components": "networks"}
+SETTINGS = ["--n-members", "1", "--max-epochs", "3", "--set", "components=networks", "--quiet"]
 COLUMNS = ("survival", "incidence_1", "incidence_2")
 
 # columns of the outcome as they are named on the command line

@@ -75,8 +75,10 @@ def test_coefficients_errors_likelihood_and_baseline_on_real_data(name, real_dat
 
 
 @pytest.mark.real_data
-@pytest.mark.parametrize("ties", ["efron", "breslow"])
-@pytest.mark.parametrize("name", ["metabric", "gbsg", "flchain", "support"])
+@pytest.mark.parametrize(
+    ("name", "ties"),  # the coefficients of Efron are those of lifelines on all tables, above
+    [("gbsg", "efron"), ("metabric", "breslow"), ("gbsg", "breslow"), ("flchain", "breslow"), ("support", "breslow")],
+)
 def test_coefficients_and_curves_against_scikit_survival_on_real_data(name, ties, real_data):
     frame, y = standardised(name)
     at, rows = np.unique(y["time"])[::7], frame.iloc[::97]

@@ -92,7 +92,7 @@ def test_the_linear_version_is_a_direct_fit_on_real_data(real_data):
 
 
 def test_the_truth_is_found():
-    X, y, _ = ages(5000, 0)
+    X, y, _ = ages(3000, 0)
     test_X, test_y, truth = ages(5000, 1)
     model = GompertzNet(n_members=1, max_epochs=12, random_state=0).fit(X, y)
     assert abs(model.score(test_X, test_y) - log_likelihood(truth, test_y).mean()) < 0.01

@@ -147,10 +147,10 @@ def truth(n, seed, crossing):
 @pytest.mark.parametrize("name", list(MODELS))
 def test_the_truth_is_found(name):
     crossing = not name.startswith("cox")
-    X, y, _ = truth(6000, 1, crossing)
+    X, y, _ = truth(3000, 1, crossing)
     X_test, y_test, d = truth(2000, 2, crossing)
     options = {"covariate_layers": (16,), "frequencies": 0, "dropout": 0.0, "max_epochs": 6, "n_members": 1}
-    options |= {"batch_size": 256, "learning_rate": 0.02, "weight_decay": 0.01}
+    options |= {"batch_size": 128, "learning_rate": 0.02, "weight_decay": 0.01}
     model = MODELS[name](**options, hazard_layers=(16,)).fit(X, y)
     best = log_likelihood(d, y_test).mean()
     assert abs(model.score(X_test, y_test) - best) < 0.02

@@ -123,7 +123,8 @@ def test_families_that_contain_others(rows, fitted):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_whole_weights_are_repeated_rows_and_units_do_not_matter(family, rows):
-    X, y = rows[0], rows[1]["both"]
+    # intervals of the generalised gamma, whose derivatives are automatic, take ten times as long
+    X, y = rows[0], rows[1]["right" if family == "generalised_gamma" else "both"]
     count = np.random.default_rng(0).integers(0, 3, N)
     again = np.repeat(np.arange(N), count)
     weighted = ParametricRegression(family=family).fit(X, y, sample_weight=count)
@@ -131,7 +132,7 @@ def test_whole_weights_are_repeated_rows_and_units_do_not_matter(family, rows):
     np.testing.assert_allclose(weighted.covariance_, repeated.covariance_, rtol=1e-6, atol=1e-9)
     np.testing.assert_allclose(weighted.baseline_, repeated.baseline_, rtol=1e-7)
     days = y.copy()
-    for name in days.dtype.names:
+    for name in set(days.dtype.names) - {"event"}:
         days[name] *= 365.25
     other = ParametricRegression(family=family).fit(X.assign(a=1e6 * X["a"]), days, sample_weight=count)
     grid = np.array([0.2, 1.0, 3.0])

@@ -41,7 +41,7 @@ def data(draw):
 
 
 @pytest.mark.parametrize("name", list(SCORES))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(data())
 def test_row_order_does_not_matter(name, drawn):
     d, y, order = drawn
@@ -49,7 +49,7 @@ def test_row_order_does_not_matter(name, drawn):
 
 
 @pytest.mark.parametrize("name", list(SCORES))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(data(), st.sampled_from([0.25, 4.0, 64.0]))
 def test_unit_of_time(name, drawn, unit):
     """A density is per unit of time, the CRPS and errors are times; nothing else depends on the unit."""

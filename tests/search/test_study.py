@@ -190,14 +190,14 @@ def test_a_killed_search_resumes_as_if_it_had_not_been_killed(data, tmp_path, mo
 def test_two_processes_share_a_study(data, tmp_path):
     """Another and this one; tests/search/test_postgres.py has two that begin at once."""
     storage = tmp_path / "study.db"
-    worker = start(storage, 8)
+    worker = start(storage, 5)
     until = time.monotonic() + 120
     while finished(storage) < 1 and time.monotonic() < until:
         time.sleep(0.02)
-    shared = search(storage=storage, n_trials=8, trials_per_round=1, mixture=1).fit(data.X, data.y)
+    shared = search(storage=storage, n_trials=5, trials_per_round=1, mixture=1).fit(data.X, data.y)
     assert worker.wait(timeout=240) == 0
-    assert finished(storage) == 8
-    alone = search(n_trials=8, trials_per_round=1, mixture=1).fit(data.X, data.y)
+    assert finished(storage) == 5
+    alone = search(n_trials=5, trials_per_round=1, mixture=1).fit(data.X, data.y)
     assert shared.cv_results_["params"] == alone.cv_results_["params"]
     np.testing.assert_allclose(shared.cv_results_["valid_score"], alone.cv_results_["valid_score"], atol=1e-5)
 
