@@ -15,6 +15,7 @@ from sumosurv.export import onnx_inputs
 from sumosurv.export.program import described
 
 SMALL = {"n_members": 2, "max_epochs": 2, "random_state": 0}
+STACKED = SMALL | {"n_members": 3}  # three of each component: time is spent on every network of a graph
 
 
 def table(n=160, seed=0):
@@ -59,17 +60,17 @@ def fitted(name):
     if name == "paper":
         return PaperSumoNet(**SMALL).fit(X, y)
     if name == "first time":
-        return SumoNet(max_epochs=2, time_origin="first", random_state=0).fit(X, Surv.from_arrays(cause > 0, time + 30))
+        return SumoNet(**STACKED, time_origin="first").fit(X, Surv.from_arrays(cause > 0, time + 30))
     if name == "causes":
-        return SumoNet(max_epochs=2, random_state=0).fit(X, Surv.from_arrays(cause, time))
+        return SumoNet(**STACKED).fit(X, Surv.from_arrays(cause, time))
     if name == "no categories":
         return PaperSumoNet(**SMALL, positive="softplus").fit(numbers, y)
     if name == "only categories":
-        return SumoNet(max_epochs=2, random_state=0).fit(X[["stage", "smoker"]], y)
+        return SumoNet(**STACKED).fit(X[["stage", "smoker"]], y)
     if name == "wide":
         wide = pd.DataFrame(np.random.default_rng(0).normal(size=(len(y), 90))).add_prefix("g")
         wide.iloc[::7, 3] = np.nan
-        return SumoNet(max_epochs=2, random_state=0).fit(wide, y)
+        return SumoNet(**STACKED).fit(wide, y)
     if name == "encoder":
         width = 1 + 2 + 5 + 4 + 5 + 1
         return SumoNet(encoder=nn.Sequential(nn.Linear(width, 8), nn.Tanh()), **SMALL).fit(X, y)

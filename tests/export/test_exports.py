@@ -132,7 +132,9 @@ def test_all_rows_censored(tmp_path):
 def test_causes_of_rows_that_nobody_survives(tmp_path):
     """Where a regression leaves nobody at the last time, its tail has no hazards whose shares could be taken."""
     X, cause, time = cases.table()
-    model = SumoNet(numeric_scaling="standard", max_epochs=20, random_state=0).fit(X, Surv.from_arrays(cause, time))
+    model = SumoNet(numeric_scaling="standard", n_members=3, max_epochs=20, random_state=0).fit(
+        X, Surv.from_arrays(cause, time)
+    )
     far = X[:4].assign(age=[3e3, 5e3, 1e4, 2e4])
     parts = [
         part.distribution(model.preprocessor_.transform(far)).survival([model.last_time_])
@@ -143,7 +145,7 @@ def test_causes_of_rows_that_nobody_survives(tmp_path):
     times = grid(model)  # at zero the density is beyond all numbers
     check(session.run(None, cases.feeds(model, far, times[1:])), model, far, times[1:], 1e-10)
     survival, _, _, incidence = session.run(None, cases.feeds(model, far, times[:1]))
-    assert (survival == 1).all()
+    np.testing.assert_allclose(survival, 1.0, rtol=0, atol=1e-15)
     assert (incidence == 0).all()
 
 
@@ -313,8 +315,8 @@ def test_the_python_of_the_page_runs(tmp_path, monkeypatch):
     rows, times = pd.DataFrame({"x": [0.3, np.nan]}), [0.5, 1.0]
     found = names["model"].predict_survival_function(rows, times)
     np.testing.assert_allclose(names["survival"], found, rtol=0, atol=1e-12)
-    # torch takes long to follow several components
-    names["model"] = SumoNet(components=["network"], **cases.SMALL).fit(names["data"].X, names["data"].y)
+    # torch takes long to follow networks that are monotone in time
+    names["model"] = WeibullNet(**cases.SMALL).fit(names["data"].X, names["data"].y)
     exec(of_torch, names)
     found = names["model"].predict_survival_function(rows, times)
     np.testing.assert_allclose(names["curves"], found, rtol=0, atol=1e-12)
