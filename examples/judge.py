@@ -65,7 +65,7 @@ def uncertainty(out: Path) -> None:
     model = Conformal(estimator=SumoNet(random_state=0), random_state=0).fit(X_train, y_train)
     order = np.argsort(model.predict(X_test))
     some = X_test.iloc[order[[len(order) // 20, len(order) // 2, -len(order) // 20]]]
-    labels = ["low risk", "middle risk", "high risk"]
+    labels = ["low risk", "medium risk", "high risk"]
     ax = plots.plot_survival(
         model.predict_distribution(some), band=model.predict_members(some), labels=labels, unit="years"
     )

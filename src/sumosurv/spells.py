@@ -152,7 +152,7 @@ def split(frame: pd.DataFrame, cuts: Any, *, id: Hashable, period: str | None = 
     id : column name
         The subject.
     period : str, optional
-        The name of a new column with the number of the period, 1 before the first cut. By default there is none.
+        The name of a new column with the number of the period, 1 before the first cut. By default no column is added.
 
     Returns
     -------

@@ -382,7 +382,7 @@ def test_sections_pass_on_seed_resamples_unit_and_cause(kind, calls):
         assert {options["horizon"] for options in known["plot_incidences"]} == {model.last_time_}
     else:
         (shown,) = known["plot_survival"]
-        assert (shown["labels"], shown["horizon"]) == (["low risk", "middle risk", "high risk"], model.last_time_)
+        assert (shown["labels"], shown["horizon"]) == (["low risk", "medium risk", "high risk"], model.last_time_)
         assert len(shown["band"]) == 2
     curves = known["plot_kaplan_meier"]
     assert [options.get("legend", True) for options in curves] == [True, False]

@@ -91,17 +91,17 @@ _CLUSTER: Options = (
 _METHOD: Options = (
     ("data", _PATH, "table; every column that no option names is a covariate"),
     ("--out", _FILE | _REQUIRED, "model file to write"),
-    ("--valid", _FILE, "table for early stopping; by default a fifth of the rows is held out"),
+    ("--valid", _FILE, "validation rows; by default, a fifth of the rows is held out"),
     ("--id", _COLUMNS, "identifiers, which are not used as covariates"),
     ("--drop", _COLUMNS, "columns to leave out"),
-    ("--categorical", _COLUMNS, "numeric columns that are categories"),
-    ("--method", _NAME | {"default": "SumoNet"}, "estimator to fit: CoxPH, WeibullNet, ..."),
+    ("--categorical", _COLUMNS, "numeric columns to treat as categories"),
+    ("--method", _NAME | {"default": "SumoNet"}, "estimator, such as WeibullNet; for fit also CoxPH, ..."),
     (
         "--set",
         _SEVERAL | {"type": _setting, "metavar": "NAME=VALUE"},
         "settings of the estimator, as in Python: dropout=0.2 covariate_layers=(32,32)",
     ),
-    ("--max-epochs", _COUNT, "largest number of epochs; by default that of the estimator"),
+    ("--max-epochs", _COUNT, "largest number of epochs; by default, as set by the estimator"),
     ("--device", {"metavar": "DEVICE"}, "cpu or cuda; by default cuda if available"),
     ("--seed", {"type": int, "default": 0}, "random seed"),
     _QUIET,
@@ -145,7 +145,7 @@ COMMANDS = {
             *_METHOD,
             *_TABLE,
             _STREAM,
-            ("--n-members", _COUNT, "number of networks; by default that of the estimator"),
+            ("--n-members", _COUNT, "number of networks; by default, as set by the estimator"),
             ("--refit", _SWITCH, "train again on all rows after early stopping"),
             ("--checkpoint", _FOLDER, "folder for the state of training; the same command resumes from it"),
             ("--checkpoint-seconds", _SECONDS | {"default": 30.0}, "shortest time between two checkpoints"),
@@ -194,9 +194,9 @@ COMMANDS = {
             _QUIET,
         ),
         ("cluster",),
-        "By default: the mean restricted to the last training time, the risk score, the mean and the quartiles. The "
-        "column 'extrapolated' names the predictions of a row that rest on extrapolation: quantiles and times beyond "
-        "the last training time, and a mean of which more than 1% comes from beyond it.",
+        "Without options, the output contains the mean restricted to the last training time, the risk score, the mean "
+        "and the quartiles. The column 'extrapolated' lists the predictions that depend on times beyond the last "
+        "training time: later times and quantiles, and means if more than 1% comes from later times.",
     ),
     "evaluate": Command(
         "sumosurv.cli.predict:run_evaluate",

@@ -109,7 +109,7 @@ def _remedy(where: str) -> str:
 
 
 def entry(name: str) -> Entry:
-    """The entry of a dataset; ValueError lists the names if there is none."""
+    """The entry of a dataset; raise ValueError with the list of names if the name is unknown."""
     if name == "kkbox":
         raise ValueError("KKBOX is made from Kaggle's files, in a clone of the repository; see docs/kkbox.md.")
     try:

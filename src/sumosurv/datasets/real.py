@@ -200,7 +200,7 @@ def _check_number(i: int) -> None:
 
 
 def fold_source(name: str) -> str:
-    """Describe the source of a dataset's folds."""
+    """Say whether the folds of a dataset were read from ``folds.npz`` or drawn from a seed."""
     return "folds.npz" if _stored_fold(name, 0) is not None else "made from the seed"
 
 

@@ -296,7 +296,7 @@ class SurvivalDistribution(ABC):
     # ------------------------------------------------------------------ by cause
 
     def cumulative_incidence(self, times: Any = None, *, own_times: Any = None) -> Any:
-        r"""F_k(t) = P(T <= t, cause k) for all causes: the arguments of `survival`, and a last axis of length K."""
+        r"""F_k(t) = P(T <= t, cause k): arguments and shape as in `survival`, with a last axis for the K causes."""
         return self._at(times, own_times, self._incidence)
 
     def cause_density(self, times: Any = None, *, own_times: Any = None) -> Any:

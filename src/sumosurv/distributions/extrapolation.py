@@ -79,7 +79,7 @@ _Terms = Callable[[Tensor], tuple[Tensor, ...]]
 
 
 class Continued(Wrapper):
-    r"""A distribution up to the horizon T; beyond T, its hazard continues from the value at T.
+    r"""A distribution that is extrapolated beyond the horizon T by a Gompertz tail.
 
     .. math:: λ_k(t) = λ_k(T) e^{g (t - T)}, \qquad
        F_k(t) = F_k(T) + \frac{λ_k(T)}{λ(T)} (S(T) - S(t)) \quad \text{for } t > T:

@@ -29,7 +29,7 @@ def _of_parts(name: str) -> Any:
 
 
 class Joined(SurvivalDistribution):
-    """The subjects of several distributions with the same causes, in a given order.
+    """Several distributions with the same causes as one, with the subjects in a given order.
 
     Parameters
     ----------

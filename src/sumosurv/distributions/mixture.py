@@ -115,7 +115,7 @@ def _across(weight: Tensor, part: Tensor) -> Tensor:
 
 
 class Mixture(_Weighted):
-    r"""S(t) = Σ wᵢ Sᵢ(t), and likewise densities and incidences: an ensemble whose likelihood stays exact.
+    r"""Mixture of distributions, S(t) = Σ wᵢ Sᵢ(t): combines the members of an ensemble, with an exact likelihood.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ class Mixture(_Weighted):
 
 
 class CauseMixture(_Weighted):
-    r"""Cause k with probability π_k; given the cause, the time has the distribution of component k.
+    r"""Competing risks as a mixture: cause k has probability π_k, and its times have the distribution of component k.
 
     .. math:: S = \sum_k \pi_k S_k, \qquad F_k = \pi_k (1 - S_k), \qquad f_k = \pi_k f_k^{(k)}
 

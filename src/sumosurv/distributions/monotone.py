@@ -56,14 +56,14 @@ NEEDS_SLOPE: tuple[Quantity, ...] = ("density", "log_both")
 
 
 class Monotone(SurvivalDistribution):
-    r"""S(t|x) = (1 - σ(h(t, x))) / (1 - σ(h(0, x))) with h increasing in t.
+    r"""Distribution of a SuMo-net: S(t|x) = (1 - σ(h(t, x))) / (1 - σ(h(0, x))), with h increasing in t.
 
     Parameters
     ----------
     curve : callable
         (code, times) to (h, dh/dt): the mixed network of one member.
     code : Tensor of shape (n, w)
-        Output of the covariate network, which runs once per subject.
+        Embedding of the covariates: the output of the covariate network, which runs once per subject.
     value : callable, optional
         (code, times) to h alone, if that is cheaper.
     breaks : sequence of float

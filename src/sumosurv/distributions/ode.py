@@ -47,7 +47,9 @@ class _Tables(NamedTuple):
 
 
 class Ode(SurvivalDistribution):
-    r"""S(t|x) = exp(-Λ(t|x)), with Λ the solution of dΛ/dτ = q(Λ, τ, x), Λ(0) = 0, on a time scale τ(t).
+    r"""Distribution of `Soden` and `SurvNode`: the cumulative hazard solves an ordinary differential equation.
+
+    S(t|x) = exp(-Λ(t|x)), with dΛ/dτ = q(Λ, τ, x) and Λ(0) = 0, on a time scale τ(t).
 
     The equation is solved once per subject, over [0, 1], when a value is first needed. The number of steps is doubled
     until the solution between the nodes has an error below ``tolerance``. Later values are interpolated in this table:
@@ -59,7 +61,7 @@ class Ode(SurvivalDistribution):
     solution : callable
         (code, steps J) to (Λ, log q) at τ = j/J, each of shape (rows, J + 1).
     code : Tensor of shape (r, w)
-        Output of the covariate network: one row per subject (r = n), or one row for all subjects.
+        Embedding of the covariates: one row per subject (r = n), or one row for all subjects.
     log_risk : Tensor of shape (n,), optional
         Proportional hazards: subject i has exp(log_risk[i]) times the hazard of ``code[0]``, and the equation is solved
         for ``code[0]`` only.

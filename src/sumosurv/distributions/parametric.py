@@ -107,7 +107,7 @@ class Parametric(_Formula):
 
 
 class Weibull(Parametric):
-    r"""S(t) = exp(-(t / scale)^shape).
+    r"""Weibull distribution, S(t) = exp(-(t / scale)^shape): the hazard is a power of time.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ class Weibull(Parametric):
 
 
 class LogNormal(Parametric):
-    r"""log T is normal: S(t) = Φ((mu - log t) / sigma).
+    r"""Log-normal distribution, S(t) = Φ((mu - log t) / sigma): the hazard rises and then falls.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ class LogNormal(Parametric):
 
 
 class LogLogistic(Parametric):
-    r"""log T is logistic: S(t) = 1 / (1 + (t / scale)^shape).
+    r"""Log-logistic distribution, S(t) = 1 / (1 + (t / scale)^shape): the hazard falls in the long run.
 
     Parameters
     ----------
@@ -181,7 +181,7 @@ class LogLogistic(Parametric):
 
 
 class Gompertz(Parametric):
-    r"""A hazard that increases or decreases exponentially, λ(t) = level · exp(rate · t).
+    r"""Gompertz distribution: the hazard grows or decays exponentially, λ(t) = level · exp(rate · t).
 
     S(t) = exp(-level (exp(rate · t) - 1) / rate).
 
@@ -215,7 +215,9 @@ class Gompertz(Parametric):
 
 
 class GeneralisedGamma(Parametric):
-    r"""log T = mu + sigma w, with exp(q w) / q² gamma-distributed with shape 1 / q².
+    r"""Generalised gamma distribution, which includes the Weibull, log-normal and gamma distributions.
+
+    log T = mu + sigma w, and exp(q w) / q² has a gamma distribution with shape 1 / q².
 
     Parameters
     ----------
@@ -239,7 +241,7 @@ class GeneralisedGamma(Parametric):
 
 
 class Normal(Parametric):
-    r"""T normal, given T > 0: S(t) = Φ((mean - t) / sd) / Φ(mean / sd).
+    r"""Normal distribution truncated to T > 0: S(t) = Φ((mean - t) / sd) / Φ(mean / sd).
 
     Parameters
     ----------
@@ -254,7 +256,7 @@ class Normal(Parametric):
 
 
 class ProportionalHazards(_Formula):
-    r"""Proportional hazards, Λ(t|x) = e^{r(x)} (e^{p c(t)} - e^{p c(0)}), with a baseline c that all subjects share.
+    r"""Proportional hazards with a smooth baseline c: Λ(t|x) = e^{r(x)} (e^{p c(t)} - e^{p c(0)}).
 
     Parameters
     ----------
@@ -318,7 +320,7 @@ class ProportionalHazards(_Formula):
 
 
 class RoystonParmar(_Formula):
-    r"""A restricted cubic spline of the log cumulative hazard over log t.
+    r"""Royston-Parmar model: the log cumulative hazard is a restricted cubic spline of log t.
 
     Parameters
     ----------

@@ -222,7 +222,7 @@ class _TimeScale(Wrapper):
 
 
 class Rescaled(_TimeScale):
-    r"""T = scale · T₀, the same distribution in another time unit: f(t) = f₀(t / scale) / scale.
+    r"""The same distribution in another time unit: T = scale · T₀.
 
     Parameters
     ----------
@@ -245,7 +245,7 @@ class Rescaled(_TimeScale):
 
 
 class Delayed(_TimeScale):
-    r"""T = start + T₀: S(t) = S₀(t - start) from ``start`` on, and 1 before.
+    r"""A distribution shifted to a later start, T = start + T₀: S(t) = S₀(t - start), and 1 before ``start``.
 
     Parameters
     ----------
@@ -269,7 +269,7 @@ class Delayed(_TimeScale):
 
 
 class Conditional(_TimeScale):
-    r"""Time and cause given T > after, with the same time origin.
+    r"""Distribution of time and cause given T > after, with the same time origin.
 
     .. math:: S(t \mid T > s) = S(t) / S(s), \qquad F_k(t \mid T > s) = (F_k(t) - F_k(s)) / S(s) \quad (t \ge s)
 
@@ -292,7 +292,7 @@ class Conditional(_TimeScale):
 
 
 class Remaining(_TimeScale):
-    r"""T - after, and the cause, given T > after: S(t) = S₀(after + t) / S₀(after).
+    r"""Distribution of the remaining time T - after given T > after: S(t) = S₀(after + t) / S₀(after).
 
     If S₀(after) = 0, the event happens immediately; `SurvivalDistribution.remaining` raises an error instead.
 

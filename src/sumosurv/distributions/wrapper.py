@@ -117,7 +117,7 @@ class _Map:
 
 
 class Recalibrated(Wrapper):
-    r"""S(t) = g(S₀(t)), with g increasing, the same for all subjects and linear between its knots.
+    r"""A distribution recalibrated by `Conformal`: S(t) = g(S₀(t)), with g increasing and piecewise linear.
 
     .. math:: f(t) = g'(S_0(t)) \, f_0(t)
 

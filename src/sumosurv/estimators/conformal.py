@@ -40,7 +40,7 @@ Array = npt.NDArray[np.float64]
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Conformal(SurvivalEstimator):
-    r"""S(t|x) = g(S₀(t|x)): the distribution of another estimator, recalibrated on held-out rows.
+    r"""Recalibrate another estimator on held-out rows, S(t|x) = g(S₀(t|x)), and give lower bounds on event times.
 
     If the model is right, S₀(T|x) is uniform on [0, 1]. g is the distribution function of S₀(T|x) among calibration
     rows, so that g(S₀(T|x)) is uniform for any model (D-calibrated). g is increasing and the same for all subjects, so

@@ -176,7 +176,7 @@ class CoxRegression(LinearEstimator):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class CoxPH(CoxRegression):
-    r"""Cox regression: λ(t|x) = λ₀(t) exp(β·x), the partial likelihood maximised by Newton's method.
+    r"""Cox regression, λ(t|x) = λ₀(t) exp(β·x): coefficients with standard errors, tests and confidence limits.
 
     .. math::
         \ell(β) = \sum_{i: d_i = 1} w_i \Big[ β·x_i - \log \sum_{j: v_j < z_i \le z_j} w_j e^{β·x_j} \Big]

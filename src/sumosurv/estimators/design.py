@@ -25,7 +25,7 @@ class Design:
     """Columns of numbers as they are, one 0/1 column for each level of a category but the first.
 
     A missing number becomes the mean of the training rows. If the training rows had missing values in a column, a 0/1
-    column shows them for numbers, and missing is a level of its own for categories. A level that was not seen in
+    column shows them for numbers, and missing is a separate level for categories. A level that was not seen in
     training is read as the first one.
 
     Examples

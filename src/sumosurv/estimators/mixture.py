@@ -19,7 +19,7 @@ __all__ = ["SurvivalMixture"]
 
 
 class SurvivalMixture(SurvivalEstimator):
-    r"""S(t|x) = Σ wᵢ Sᵢ(t|x): a mixture of several estimators; its likelihood is exact if theirs are.
+    r"""Mixture of several estimators, S(t|x) = Σ wᵢ Sᵢ(t|x); its likelihood is exact if theirs are.
 
     Parameters
     ----------

@@ -82,7 +82,7 @@ class Rows:
         return Rows(pd.DataFrame({label: _joined(self.column(i), others.column(i)) for i, label in columns}))
 
     def mixed(self, places: Places) -> Any:
-        """Return a table in which each cell comes from a row of its own: ``places``, (r, columns), are these rows."""
+        """Return a table in which each cell comes from its own row; ``places``, (r, columns), are the row numbers."""
         if self.is_array:
             return self.table[places, np.arange(self.n_columns)]
         columns = enumerate(self.frame.columns)

@@ -120,7 +120,8 @@ def contrast(
     """Compare the predictions for two subjects: curves, medians, restricted means.
 
     The limits contain a share ``level`` of the differences predicted by the model's members. They do not account for
-    the sampling of training rows, and methods with a single model have none. The difference is an association.
+    the sampling of training rows, and methods with a single model have no limits. The
+    difference is an association, not a causal effect.
 
     Parameters
     ----------

@@ -25,7 +25,7 @@ _WEIGHTINGS = ("logrank", "gehan-breslow", "tarone-ware", "peto", "fleming-harri
 
 @dataclass(frozen=True)
 class LogrankTest:
-    """The result of `logrank_test`.
+    """The result of `logrank_test`: statistic, p-value, and observed and expected events per group.
 
     Attributes
     ----------
@@ -215,7 +215,7 @@ def _stratum(
 
 @dataclass(frozen=True)
 class RestrictedMeanTest:
-    """The result of `restricted_mean_test`.
+    """The result of `restricted_mean_test`: restricted means of the groups, their differences and a test.
 
     Attributes
     ----------

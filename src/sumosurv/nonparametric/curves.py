@@ -111,7 +111,7 @@ def shares(events: Floats, at_risk: Floats) -> Floats:
 
 
 def kaplan_meier(y: Any, *, censoring: bool = False, half_width: int = 2, sample_weight: Any = None) -> Tabulated:
-    r"""The product-limit estimate, S(t) = Π_{tᵢ <= t} (1 - dᵢ / nᵢ), as the distribution of one subject.
+    r"""Kaplan-Meier estimate, S(t) = Π_{tᵢ <= t} (1 - dᵢ / nᵢ), as the distribution of one subject.
 
     dᵢ and nᵢ are the weights of the events at tᵢ and of the rows at risk there, those with entry < tᵢ <= time. With
     delayed entry, early risk sets are small, and the curve stays at zero after an event that leaves nobody at risk.
@@ -159,9 +159,9 @@ def product_limit(counts: Counts) -> Floats:
 
 
 def nelson_aalen(y: Any, *, half_width: int = 2, sample_weight: Any = None) -> Tabulated:
-    r"""S(t) = exp(-Λ(t)) with the Nelson-Aalen estimate Λ(t) = Σ_{tᵢ <= t} dᵢ / nᵢ, for one subject.
+    r"""Nelson-Aalen estimate of the cumulative hazard, Λ(t) = Σ_{tᵢ <= t} dᵢ / nᵢ, as the distribution of one subject.
 
-    dᵢ and nᵢ as in `kaplan_meier`.
+    S(t) = exp(-Λ(t)), with dᵢ and nᵢ as in `kaplan_meier`.
 
     Parameters
     ----------

@@ -16,7 +16,7 @@ from sumosurv.warn import warn_user
 Floats = npt.NDArray[np.float64]
 
 _NO_MASS = 1e-12
-_ALMOST_ALL = 1.0 - 1e-10  # the largest hazard before the last interval, where rows enter late
+_ALMOST_ALL = 1.0 - 1e-10  # the largest hazard before the last interval, with delayed entry
 
 
 @dataclass(frozen=True, eq=False)

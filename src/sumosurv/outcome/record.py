@@ -277,7 +277,7 @@ class Cells:
 
 
 def _grid_step(times: Floats) -> float | None:
-    """The step of an even grid, from 0 or from half a step, on which sorted times lie; None if there is none."""
+    """The step of an even grid, from 0 or from half a step, on which sorted times lie, or None."""
     positive = times[times > 0]
     if len(positive) < 2:  # one time tells no step
         return None

@@ -20,7 +20,7 @@ from sumosurv.report.performance import performance_section
 
 @dataclass(frozen=True)
 class Report:
-    """A report as one HTML file.
+    """The result of `make_report`: a report as one HTML file, written by ``save``.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class Report:
     sections: tuple[Section, ...]
 
     def save(self, path: str | Path) -> None:
-        """Write the file, whole or not at all."""
+        """Write the report to a file, completely or not at all."""
         check_writable(path)
         with replacing(path) as partial:
             partial.write_text(self.html, encoding="utf-8")

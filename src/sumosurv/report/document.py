@@ -98,7 +98,7 @@ def draw(
 
     settings: dict[Any, Any] = {"svg.hashsalt": "sumosurv", "text.parse_math": formulas, "text.usetex": False}
     with mpl.rc_context(settings), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")  # a name in a script that the font lacks
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")  # names in a script without font
         figure = Figure(figsize=_HALF if half else _WHOLE)
         ax = plot(*arguments, **options, ax=figure.subplots())
         if not legend:

@@ -18,7 +18,7 @@ _REPEATS = 3
 _MOST_COLUMNS = 40  # for importance: the shuffles of wide tables would take hours
 _EFFECTS = 4
 _EFFECT_ROWS = 100
-_SUBJECTS = {"low risk": 0.1, "middle risk": 0.5, "high risk": 0.9}  # quantiles of predicted risk
+_SUBJECTS = {"low risk": 0.1, "medium risk": 0.5, "high risk": 0.9}  # quantiles of predicted risk
 _MOST_COVARIATES = 25  # of a subject
 
 
@@ -115,7 +115,7 @@ def _effect(inputs: ReportInputs, X: Any, column: Any, cause: int | None, known:
 
 
 def subjects_section(inputs: ReportInputs) -> Section:
-    """Predictions for three rows, of low, middle and high predicted risk."""
+    """Predictions for three rows, of low, medium and high predicted risk."""
     section = Section("subjects", "Example subjects")
     order = np.argsort(inputs.predicted_since_entry.cdf(inputs.main), kind="stable")
     rows = [int(order[round(q * (len(order) - 1))]) for q in _SUBJECTS.values()]
@@ -125,8 +125,8 @@ def subjects_section(inputs: ReportInputs) -> Section:
         curves = at_times(predicted, np.linspace(0.0, end, 400))
         for i, label in enumerate(_SUBJECTS):
             picture = draw(
-                f"Stacked incidences of the causes for the subject of {label}.",
-                f"Subject of {label}: probability of each cause by each time, stacked.",
+                f"Stacked incidences of the causes for the subject at {label}.",
+                f"Subject at {label}: probability of each cause by each time, stacked.",
                 plot_incidences,
                 curves,
                 subject=i,

@@ -17,7 +17,7 @@ from sumosurv.scores import SCORES, decision_curve, evaluate
 from sumosurv.scores.censoring import CensoringTestError, check_censoring
 
 _NARROWEST = 0.05  # range of thresholds that is worth a sentence: limits are pointwise
-_MOST_RESAMPLES = 100  # of pictures, each with a regression of its own
+_MOST_RESAMPLES = 100  # for figures: each resample needs a regression
 
 
 def performance_section(inputs: ReportInputs) -> Section:
@@ -47,7 +47,7 @@ def performance_section(inputs: ReportInputs) -> Section:
     marginal = "Aalen-Johansen" if inputs.causes else "Kaplan-Meier"
     section.note(
         f"{marginal} of the training rows ignores the covariates. It is smoothed: hazards are constant between a few "
-        "times, so that a model file contains no training row and every time has a likelihood."
+        "times, so that the model file contains no training rows and the density is defined at every time."
     )
     for text in [*table.notes, *_on_censoring(inputs)]:
         section.note(text)
@@ -231,12 +231,13 @@ def _advantage(table: pd.DataFrame) -> str:
     least = f"{100 * _NARROWEST:.0f} percentage points"
     if not wide:
         return (
-            "The lower 95% limit of the advantage over treating everyone and treating no one is not above zero in any "
-            f"range of thresholds of {least} or more."
+            f"In no range of thresholds of {least} or more is the net benefit clearly higher than that of treating "
+            "everyone and of treating no one (lower 95% limit of the difference above zero)."
         )
     return (
-        f"At thresholds of {' and '.join(wide)} the lower 95% limit of the advantage over treating everyone and "
-        f"treating no one is above zero. The limits are pointwise; ranges below {least} are not listed."
+        f"At thresholds of {' and '.join(wide)}, the net benefit is clearly higher than that of treating everyone and "
+        "of treating no one (lower 95% limit of the difference above zero). The limits are pointwise; ranges below "
+        f"{least} are not listed."
     )
 
 

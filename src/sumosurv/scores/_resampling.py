@@ -150,7 +150,7 @@ def ratio(top: Array, bottom: Array) -> Array:
 
 
 def mean_of_known(values: Array, weights: Array) -> Array:
-    """Return the weighted mean over the last axis of the values that are not nan; nan if there is none."""
+    """Return the weighted mean over the last axis of the values that are not nan; nan if all are nan."""
     known = ~np.isnan(values)
     weights = np.where(known, weights, 0.0)
     return ratio((np.where(known, values, 0.0) * weights).sum(axis=-1), weights.sum(axis=-1))

@@ -188,7 +188,7 @@ class GridWeights:
         combine : callable
             From the means of the q weighted quantities, (r, m) each, to scores (r,).
         own : bool
-            Whether G is the estimate of the rows themselves, which is then made anew in each resample.
+            Whether G was estimated from the scored rows; it is then re-estimated in each resample.
         share : array of shape (m,), optional
             Sum up the quantities over time with these weights; means then have the shape (r, 1).
         """

@@ -98,7 +98,7 @@ def evaluate(
 
         Concordance by `uno_c` always uses one G for all rows.
     times : float, array, or tuple (low, high), optional
-        Times of every score that is taken at times and has no times among its own options. A number or a list of times
+        Times for all scores that depend on time, unless their own options give times. A number or a list of times
         for scores at single times (`brier`, `cumulative_dynamic_auc`, `group_calibration` and others), which get one
         row per time; a tuple (low, high) or a grid for the integrated scores. The default is the median time of y for
         scores at single times, and the range from the smallest positive to just before the largest time of y, beyond
@@ -123,7 +123,7 @@ def evaluate(
     -------
     DataFrame
         Columns score, times, value, low, high, std_error, greater_is_better, proper; one row per score and time.
-        ``times`` says in words where the score was taken: "2.5", "0.5–12", or nothing. With competing risks there is a
+        ``times`` is the time or range of times as text: "2.5", "0.5–12", or nothing. With competing risks there is a
         column ``cause``: the number of the cause, or nothing for a score of all causes together. With several models
         there are the columns ``model`` and ``against``. If ``against`` names a model, value and interval refer to the
         difference from that model or, for scores with a target such as the calibration slope, to the difference of the

@@ -77,9 +77,9 @@ def brier(
           earlier: raise an error that names the time, or give the row a weight of 0, as scikit-survival does.
         - max_weight=inf: the largest weight. If it is finite, it replaces the weight 1/0, and no error is raised (as in
           pycox).
-        - min_followed=0: leave out rows at times t at which their G(t|x) is smaller, and average over the others. If no
-          subject with such x is followed up to t, only events are observed there, which rewards curves that fall to
-          zero; weights cannot correct this. The default, 0, keeps all rows.
+        - min_followed=0: leave out a row at times t at which its G(t|x) is below this value. If no subject with
+          similar x is followed up to t, only events are observed there, which rewards curves that fall to zero;
+          weights cannot correct this. The default, 0, keeps all rows.
 
     Returns
     -------

@@ -58,7 +58,7 @@ RequestedScores = str | Sequence[str] | Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Score:
-    """The function, direction, options and reference of a score.
+    """What `evaluate` knows about a score: its function, direction, options and reference.
 
     Attributes
     ----------
@@ -142,7 +142,7 @@ class Score:
         return "censoring" in self.options
 
     def option_for(self, argument: str) -> str | None:
-        """Return the option that receives an argument of `evaluate`, "times" or "censoring"; None if there is none."""
+        """Return the option that receives "times" or "censoring" of `evaluate`; None if the score does not have it."""
         if argument == "times":
             return None if self.times == "none" else self.times_option
         return "censoring" if self.needs_censoring else None
@@ -171,7 +171,7 @@ class Score:
     def terms(
         self, distribution: SurvivalDistribution, y: Any, memory: CurveMemory | None = None, **options: Any
     ) -> Terms:
-        """Return what the subjects contribute to the score, at one time if it is taken at times.
+        """Return the contribution of each subject to the score, at one time if the score depends on time.
 
         ``memory`` keeps curves on a grid for other scores at the same times.
         """
@@ -411,7 +411,7 @@ HORIZON_SCORES = ("brier", "cumulative_dynamic_auc", "binomial_log_likelihood", 
 
 
 def find_score(name: str) -> Score:
-    """Return the score of that name; raise ValueError with the list of scores if there is none."""
+    """Return the score of that name; raise ValueError with the list of scores if the name is unknown."""
     if name not in SCORES:
         raise ValueError(f"There is no score {name!r}; the scores are {', '.join(SCORES)}.")
     return SCORES[name]
@@ -460,7 +460,7 @@ def make_requests(
 
 
 def _share(argument: str, value: Any, wanted: Sequence[tuple[Score, dict[str, Any]]]) -> None:
-    """Pass an argument of `evaluate` to each score that has the option and no value of its own for it."""
+    """Pass an argument of `evaluate` to each score that has the option and was not given its own value."""
     shared = False
     for score, options in wanted:
         option = score.option_for(argument)

@@ -130,7 +130,7 @@ class NetworkSearch(SearchSettings, SurvivalEstimator):
         sample_weight: Any = None,
         groups: Any = None,
     ) -> Self:
-        """Search and choose.
+        """Run the search and select the trials that predict.
 
         Parameters
         ----------

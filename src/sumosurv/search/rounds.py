@@ -164,7 +164,7 @@ def _train_rounds(runs: Sequence[SearchRun], study: Study, executor: Executor, p
 
 
 def _halve(runs: Sequence[SearchRun], study: Study, executor: Executor, progress: SearchProgress) -> bool:
-    """Successive halving: many trials for few epochs, the best of them anew for more; True if interrupted."""
+    """Successive halving: many trials for few epochs, then the best again for more; True if interrupted."""
     (run,) = runs  # which trials are promoted depends on the results, so folds cannot run together
     epochs = run.job.settings({}).max_epochs
     asked = dict(study.ask(run.settings.n_trials, run.settings.n_trials))

@@ -111,7 +111,7 @@ class SearchRun:
             self.networks.setdefault(trial, []).extend(networks)
 
     def remove(self, trials: Sequence[int]) -> dict[int, Networks]:
-        """Remove and return the networks of some trials, which will be trained anew."""
+        """Remove and return the networks of some trials, which will be trained again."""
         return {n: self.networks.pop(n) for n in trials if n in self.networks}
 
     def finished(self, trial: int) -> bool:

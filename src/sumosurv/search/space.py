@@ -39,7 +39,7 @@ def paper_space(estimator: NetworkEstimator, y: Any) -> dict[str, Any]:
 
 
 def recipe_space(estimator: NetworkEstimator, y: Any) -> dict[str, Any]:
-    """A space around our defaults, in which likelihoods are similar and the members of a mixture differ.
+    """Settings close to the defaults, which give similar likelihoods but different networks for a mixture.
 
     It includes ``time_origin`` if many rows share the smallest time, which suggests that no event can occur earlier.
     """

@@ -24,7 +24,7 @@ _OPTIONS = ("rows", "times", "after", "horizon", "band", "summaries")
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of one request.
+    """Limits on the size, duration and number of requests to `serve`.
 
     Attributes
     ----------

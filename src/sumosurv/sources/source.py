@@ -92,7 +92,7 @@ class RowSource:
 
     @property
     def files(self) -> list[Path]:
-        """The files that are read, if the table is made of any."""
+        """The files of the table; empty if it is not read from files."""
         return [Path(path) for path in getattr(self._dataset, "files", [])]
 
     def signature(self) -> str:
@@ -300,9 +300,9 @@ def _common_schema(dataset: Any) -> pa.Schema:
         differing = sorted(set(own.names) ^ set(other.names))
         if differing:
             name = differing[0]
-            has, lacks = (first, path) if name in own.names else (path, first)
+            has, without = (first, path) if name in own.names else (path, first)
             raise ValueError(
-                f"{lacks} has no column {name!r}, which {has} has; write all files of a folder with the same columns."
+                f"{without} has no column {name!r}, which {has} has; write all files of a folder with the same columns."
             )
         for name in own.names:
             kinds = [schema.field(name).type for schema in (own, other)]

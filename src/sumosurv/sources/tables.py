@@ -169,7 +169,7 @@ def read_parquet(path: str | os.PathLike[str]) -> pd.DataFrame:
 
 
 def write_parquet(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
-    """Write a DataFrame without its index, whole or not at all; missing folders are made."""
+    """Write a DataFrame without its index, completely or not at all; missing folders are created."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     with replacing(target) as part:

@@ -30,7 +30,7 @@ _SINGLE_RANGE = (1e-30, 1e30)  # last training times whose predictions float32 c
 
 @dataclass(frozen=True)
 class PredictionTable:
-    """The predictions that a table contains.
+    """Which predictions to write to a table, for `predict_to_parquet`.
 
     By default: the restricted mean up to the last training time, the risk score, the mean and the quartiles.
 
@@ -233,7 +233,7 @@ class _Parts:
         return True
 
     def write(self, frame: pd.DataFrame, digest: str) -> None:
-        """One more part, written as a whole or not at all."""
+        """Write one more part, completely or not at all."""
         table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata({"rows": digest})
         path = self._next()
         with replacing(path) as partial:

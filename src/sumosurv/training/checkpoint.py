@@ -1,6 +1,6 @@
 """Checkpoints: the state of a training after an epoch, in a file from which the training resumes.
 
-A file is safetensors with a JSON header: nothing in it is executed. It is written whole or not at all. A digest of
+A file is safetensors with a JSON header: nothing in it is executed. It is written completely or not at all. A digest of
 rows, settings, seeds and initial weights ties it to one training, and a checksum reveals damage.
 """
 
