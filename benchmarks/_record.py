@@ -1,4 +1,4 @@
-"""Records of benchmarks have the form of the paper's; the folder paper/ lies beside this one."""
+"""Functions that write records of benchmarks, imported from ``paper/record.py``."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What `zoo.py` runs: the tables and their folds, the methods, and the scores of one fit on one fold."""
+"""What `zoo.py` runs: the tables and their folds, the methods, and the scores of a fit on one fold."""
 
 from __future__ import annotations
 
@@ -268,7 +268,7 @@ def cell_likelihood(distribution: SurvivalDistribution, y: Any, edges: Any, marg
 
 
 def score(distribution: SurvivalDistribution, y_train: Any, y_test: Any, density: bool) -> dict[str, float | None]:
-    """The scores of a fold; what each one is stands in `zoo.py`."""
+    """The scores of a fold, as described in `zoo.py`."""
     with torch.no_grad():
         unknown = np.isnan(distribution.survival(own_times=y_test["time"]))
     if unknown.any():

@@ -1,4 +1,4 @@
-"""What `zoo.py` reads from its results: means, ranks, clear differences, and where a method stands."""
+"""Summaries of the results of `zoo.py`: means, ranks and clear differences."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""How often does the band of `predict_survival_band` hold the true survival curve?
+"""How often does the band of `predict_survival_band` contain the true survival curve?
 
-Simulated tables whose truth is known; the default is fitted to each, and its band is compared with S(t|x) of fresh
-subjects at the 10, 30, 50, 70 and 90 % quantiles of the event times. Printed and recorded by table, number of rows and
-level: the share of true values inside (pointwise, over subjects, times and samples), the standard error of that share
-over samples, the mean width of the band, and the mean error of the predicted curve.
+The default is fitted to simulated tables with a known truth, and its band is compared with S(t|x) of new subjects at
+the 10, 30, 50, 70 and 90 % quantiles of the event times. Printed and recorded by table, number of rows and level: the
+share of true values inside (pointwise, over subjects, times and samples), the standard error of that share over
+samples, the mean width of the band, and the mean error of the predicted curve.
 
     python benchmarks/bands.py --out results       # 20 minutes on one core
     python benchmarks/page.py

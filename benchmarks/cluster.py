@@ -1,10 +1,9 @@
-"""What several processes cost and give: overhead in seconds, speed-up of one and two workers on this machine, and from
-these constants a model of 8 to 1,000 workers.
+"""Overhead and speed-up of several processes, measured with one and two workers and modelled for 8 to 1,000.
 
-Measured: a training step by its rows, alone and shared by two processes (torchrun, Gloo); the all-reduce of its
+Measured: a training step by number of rows, in one process and in two (torchrun, Gloo); the all-reduce of its
 gradient; connecting to Ray, the first and the second task of a worker; a search and predictions with one and two Ray
 workers. The model is arithmetic: step = fixed + rows/W × seconds per row + ring all-reduce of the gradient. The network
-of a cluster is not measured here and stated as what it is, an assumption (--latency, --bandwidth).
+of a cluster is not measured but assumed (--latency, --bandwidth).
 
     python benchmarks/cluster.py --out results
 """

@@ -1,14 +1,15 @@
-"""Competing risks on real tables, and age as the time scale: ours beside the usual methods, in one run.
+"""Competing risks on real tables, and age as the time scale: SumoNet and the usual methods.
 
-mgus2, pbc and melanoma: five stratified folds (seed 0); mean log-likelihood of test rows (of step curves by their
-interpolated density) and the integrated Brier score of each cause, censoring by Kaplan-Meier of the test rows, from the
-2 % to the 90 % quantile of the test times. hazardous' SurvivalBoost runs beside them where it is installed; its curves
-are scored by the same code. nafld_age, where everyone enters late: log-likelihood, and scores of the time since entry.
+On mgus2, pbc and melanoma, the scores are the mean log-likelihood of the test rows (step curves: by the interpolated
+density) and the integrated Brier score of each cause from the 2 % to the 90 % quantile of the test times, with G by
+Kaplan-Meier of the test rows. There are five stratified folds (seed 0). SurvivalBoost is included if the package
+hazardous is installed. In nafld_age every row has delayed entry; the scores are the log-likelihood and scores of the
+time since entry.
 
     python benchmarks/competing_risks.py --data ../shared/data/outcomes --out results
     python benchmarks/competing_risks.py --data ... --datasets melanoma --methods SumoNet "Cox per cause"
 
-One process and one thread for each fit; --jobs for several processes.
+Each fit uses one thread; --jobs sets the number of processes.
 """
 
 import argparse

@@ -1,8 +1,8 @@
-"""What does conformal recalibration change? D-calibration, likelihood and concordance before and after; and bounds.
+"""What does conformal recalibration change? D-calibration, likelihood and concordance, and coverage of lower bounds.
 
 Each model is fitted to the training rows of a fold (with four fifths of them for ``fraction=0.2``, with all of them for
-``cv=5``), and scored on the test rows as it is and recalibrated. The second part draws samples whose truth is known,
-and counts how many fresh subjects outlive their lower bound.
+``cv=5``), and scored on the test rows before and after recalibration. The second part simulates samples and
+counts how many new subjects outlive their lower bound.
 
     python benchmarks/conformal.py --data ../shared/data --out results     # half an hour on one core
     python benchmarks/page.py

@@ -3,9 +3,9 @@
     python benchmarks/cox_path.py --out results
 
 R with glmnet is used if it is installed. Both fit the same penalties to the same rows, with the same folds. The last
-table compares their coefficients on 200 x 5,000 for several thresholds of convergence of glmnet. How far each is from
-the optimum is told by the conditions of optimality, by the penalised likelihood, and by one exact Newton step of the
-coefficients that are not zero, which would end in the optimum.
+table compares their coefficients on 200 x 5,000 for several thresholds of convergence of glmnet. The
+distance from the optimum is measured by the optimality conditions, by the penalised likelihood, and by one exact Newton
+step of the nonzero coefficients.
 """
 
 import subprocess

@@ -1,9 +1,9 @@
-"""Every method with its default setting on the fixed folds of the four real datasets.
+"""Every method with its default settings on the fixed folds of the four real datasets.
 
-Trains on the training rows of each fold, stops early on its validation rows where the method has any use for
-them, scores on its test rows; nothing is chosen on test rows. S_L is on the paper's scale (durations min-max scaled
-on the training rows); a star marks methods without a density of their own, whose S_L comes from the interpolated
-density of half-width 2 (of a forest with its own default). IBS and IBLL in pycox's convention: Kaplan-Meier of the
+Methods are fitted to the training rows of each fold, with early stopping on the validation rows if they support it, and
+scored on the test rows; nothing is chosen on test rows. S_L is on the paper's scale (durations min-max scaled
+on the training rows); a star marks methods without a density, whose S_L comes from the interpolated
+density of half-width 2 (for the forest, with its own default). IBS and IBLL in pycox's convention: Kaplan-Meier of the
 test fold's censoring, weights normalised, 100 times from the smallest to the largest test duration. The last
 lines say which checks hold.
 

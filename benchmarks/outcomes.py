@@ -1,9 +1,9 @@
-"""Four simulated studies with a known truth: late entry, visits, competing causes, covariates that change.
+"""Simulated studies with delayed entry, interval censoring, competing risks and time-varying covariates.
 
-Each is fitted twice, as the data are and as they are often treated (entry ignored, events put at the visit that found
-them, other causes taken as censoring, the last covariates used from the start), and both are compared with the truth
-on held-out rows. Printed: the mean log-likelihood of held-out rows under the truth and under what was learned, and the
-error of the curves that the picture shows. Goal: within 0.02 nats of the truth.
+Each study is fitted twice: with the right outcome, and with the usual shortcut (ignoring entry, recording events at the
+later visit, treating other causes as censoring, using the last covariates from the start). Both fits are compared with
+the truth on held-out rows. The record has the mean log-likelihood of these rows under the true and the fitted
+distribution, and the errors of the curves in the figure. Goal: within 0.02 nats of the truth.
 
     python benchmarks/outcomes.py --rows 25000 --out results --figures docs/figures
     python benchmarks/outcomes.py --rows 4000 --only causes
@@ -32,12 +32,12 @@ def covariates(rng, n):
 
 
 def scale(X):
-    """Of the Weibull distribution with shape 1.6 that all but the causes start from: x acts in a curve."""
+    """Scale of the Weibull distribution (shape 1.6) of all studies but competing risks: a nonlinear function of x."""
     return 1.3 * np.exp(0.5 * X[:, 0] - 0.6 * X[:, 1] ** 2 + 0.5 * X[:, 2])
 
 
 def late_entry(rng, n):
-    """Subjects are found at a time that has nothing to do with them, if they are still event-free then."""
+    """Subjects enter at an independent time, if they are still event-free then."""
     X, entry = covariates(rng, 6 * n), rng.uniform(0.0, 1.5, 6 * n)
     T = scale(X) * rng.weibull(1.6, 6 * n)
     rows = np.flatnonzero(entry < T)[:n]

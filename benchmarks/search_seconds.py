@@ -1,7 +1,6 @@
 """Seconds of a whole search: 300 trials of SuMo-net on the five fixed folds of one dataset.
 
-Prints the seconds beside those of the same number of fits one after the other, estimated from a few of them in the same
-run; writes a JSON record.
+The search is compared with training its networks one by one, estimated from a few of them in the same run.
 
     python benchmarks/search_seconds.py --threads 2 --out results
     python benchmarks/search_seconds.py --device cuda --threads 1 --out results

@@ -1,19 +1,18 @@
-"""Rows on disk, from 10⁵ up: seconds and peak memory of fitting, scoring and predicting, in memory that is limited.
+"""Time and peak memory of fitting, scoring and predicting from rows on disk, for 10⁵ rows and more.
 
-Each step of each size runs in a process of its own, whose address space is limited to --limit GiB beyond what the
-imported library takes (0 for no limit), so that its peak memory is its own and cannot be exceeded unseen. The rows
+Each step of each size runs in a separate process, whose address space is limited to --limit GiB beyond the imported
+library (0 for no limit). The rows
 have 15 columns of numbers; they are simulated a million at a time and written to a folder of Parquet files. A fit is
 one epoch of one network in batches of 5,000, as in scale.py; scores are the likelihood, the Brier score and the AUC at
 the median time, and the concordance; predictions are survival probabilities at three times. Cost per row should stay
-flat. "cpu" is the processor time of the process, which other work on the machine changes less than the time on the
-clock.
+flat. "cpu" is the processor time, which depends less on other work on the machine than wall time does.
 
     python benchmarks/streaming.py --out results
     python benchmarks/streaming.py --rows 100000000 --folder rows --out results
     python benchmarks/streaming.py --parity --out results
     python benchmarks/streaming.py --draw results/streaming.json --picture docs/figures/streaming.png
 
-A record in the folder of --out is extended: sizes that it has are kept unless they are measured anew.
+A record in the folder of --out is extended: sizes that are not measured again are kept.
 """
 
 import json
@@ -148,7 +147,7 @@ def measure(n, folder, options):
 
 
 def parity(threads):
-    """The likelihood of test rows under a fit to rows on disk, and under one to the same rows in memory."""
+    """The likelihood of test rows after a fit from disk, and after a fit to the same rows in memory."""
     import pandas as pd
 
     from sumosurv import SumoNet, Surv
@@ -212,7 +211,7 @@ def main():
     parser.add_argument("--steps", nargs="+", choices=STEPS, default=list(STEPS))
     parser.add_argument("--folder", type=Path, default=None, help="where the rows are written; temporary by default")
     parser.add_argument("--limit", type=float, default=4.0, help="GiB of address space beyond the imported library")
-    parser.add_argument("--parity", action="store_true", help="compare the likelihood with that of a fit in memory")
+    parser.add_argument("--parity", action="store_true", help="compare the likelihood with a fit in memory")
     parser.add_argument("--draw", type=Path, default=None, help="draw a record and do nothing else")
     parser.add_argument("--picture", type=Path, default=Path("streaming.png"))
     parser.add_argument("--worker", default=None, choices=STEPS, help="measure this step in this process, print JSON")

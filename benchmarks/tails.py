@@ -1,14 +1,14 @@
-"""Which tail to put past the last training time: follow-up is cut short, and what came after it is scored.
+"""Which tail extrapolates best beyond the last training time? Follow-up is cut short, and later follow-up is scored.
 
-Each table is cut at a third and at a half of its last time: rows that were followed for longer are censored at the cut.
-SuMo-net is fitted to four fifths of the rows, and the rows of the last fifth that were still at risk at the cut are
-scored by the log-likelihood of what happened to them afterwards, given that they got as far as the cut. All tails are
-put on the same fitted networks. A table takes part where at least 30 events were seen before the cut and 30 after it.
+Each table is cut at a third and at a half of its last time: rows followed for longer are censored at the cut. SuMo-net
+is fitted to four fifths of the rows. The remaining rows that are still at risk at the cut are scored by the
+log-likelihood of their later follow-up, given survival to the cut. All tails use the same fitted networks. Tables need
+at least 30 events before and 30 events after the cut.
 
     python benchmarks/tails.py --data ../shared/data --keep .data/tails --out results
     python benchmarks/page.py
 
-A run that was interrupted goes on where it stopped. One thread.
+An interrupted run resumes. One thread.
 """
 
 import argparse

@@ -18,7 +18,7 @@ Methods are ranked on the means of each table; a method that fails on a fold, or
 last there, with the reason kept.
 
     python benchmarks/zoo.py --out results                              # all that the record does not hold yet
-    python benchmarks/zoo.py --methods SumoNet --force --out results    # one method anew
+    python benchmarks/zoo.py --methods SumoNet --force --out results    # one method again
     python benchmarks/zoo.py --tables glioma,burn --methods SumoNet,Kaplan-Meier --folds 2
     python benchmarks/zoo.py --methods none --out results --page docs   # the summary, docs/zoo.md and its pictures
 

@@ -1,4 +1,4 @@
-"""KKBOX's stand-in at its full size, read from a Parquet file in pieces: SuMo-net on a CPU, with memory and time."""
+"""Time and memory of SuMo-net on a CPU for the simulated KKBOX at full size, read in blocks from a Parquet file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CUSTOMER = "customer"  # the column of a row's customer, whose rows stay togeth
 
 
 def run(out: Path, *, seed: int = 0, quick: bool | None = None) -> dict[str, Any]:
-    """Write training and validation rows to a file, fit to it in a process of its own, score the test rows.
+    """Write training and validation rows to a file, fit to it in a separate process, score the test rows.
 
     Writes ``kkbox_streamed.json`` under ``out`` and returns the record.
     """

@@ -107,7 +107,7 @@ def _ratios(case: Case, t: Array) -> tuple[Array, Array, Array, Array]:
 
 
 def _product(mass: Array, log_ratio: Array) -> Array:
-    """Where there is no mass there is no contribution."""
+    """Return mass · log_ratio, and 0 where the mass is 0, even if the ratio is infinite."""
     return np.where(mass > 0, mass * np.where(mass > 0, log_ratio, 0.0), 0.0)
 
 

@@ -1,7 +1,7 @@
 """One search per method and dataset on the fixed folds: the records from which the paper's tables are made.
 
-A method is tuned on the validation rows of each fold, and its choice is scored once on the test rows. The trials'
-own test scores are kept beside it, for the best single trial on test rows (the paper's protocol) and for Table 5.
+A method is tuned on the validation rows of each fold, and its choice is scored once on the test rows. The test
+scores of all trials are also stored, for the best single trial on test rows (the paper's protocol) and for Table 5.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The paper's Table 6: its calibration score, and beside it D-calibration, which is right for censored times."""
+"""The paper's Table 6: its calibration score, and D-calibration, which is valid with censoring."""
 
 from __future__ import annotations
 

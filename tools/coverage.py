@@ -1,7 +1,7 @@
 """Coverage of the intervals that the library prints: how many of them contain the true value.
 
     python tools/coverage.py                        # all studies, about half an hour on one core
-    python tools/coverage.py --only cox fine_gray   # some of them, anew
+    python tools/coverage.py --only cox fine_gray   # some of them again
     python tools/coverage.py --jobs 4
 
 Every study draws samples from a known distribution, computes intervals at the nominal 95 % and counts those that
