@@ -1,6 +1,7 @@
 """The documentation site: what its pages of the API list, and that it builds without a warning."""
 
 import importlib
+import json
 import re
 import subprocess
 import sys
@@ -58,6 +59,29 @@ def test_addresses_agree():
     assert f'repository-code: "{address}"' in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert f'repository = "{address}"' in (ROOT / "docs" / "conf.py").read_text(encoding="utf-8")
     assert f"home: {address}\n" in (ROOT / "recipe" / "meta.yaml").read_text(encoding="utf-8")
+    site = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]["Documentation"]
+    assert f'\nurl: "{site}"\n' in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"doc_url: {site}\n" in (ROOT / "recipe" / "meta.yaml").read_text(encoding="utf-8")
+
+
+def test_the_workflow_runs_every_promised_python():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    promised = re.findall(r"Python :: (3\.\d+)", " ".join(project["classifiers"]))
+    workflow = (ROOT / ".github" / "workflows" / "test.yml").read_text(encoding="utf-8")
+    assert json.loads(re.search(r"python: (\[.*\])", workflow)[1]) == promised
+    assert project["requires-python"] == f">={promised[0]}"
+
+
+STANDARD_TERMS = """right-censored, left-censored, interval-censored, left-truncated, left truncation, delayed entry,
+competing risks, cumulative incidence, cause-specific hazard, subdistribution hazard, Fine-Gray, time-varying,
+time-dependent, counting-process, proportional hazards, accelerated failure time, hazard ratio, baseline hazard,
+restricted mean survival time, life expectancy, Kaplan-Meier, Nelson-Aalen, Aalen-Johansen, Turnbull, log-rank,
+concordance, C-index, Brier score, calibration, decision curve, IPCW, frailty, recurrent events, landmark"""
+
+
+def test_the_glossary_contains_the_terms_that_people_search_for():
+    text = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8").lower()
+    assert [term for term in re.split(r",\s+", STANDARD_TERMS) if term.lower() not in text] == []
 
 
 def test_citation_and_recipe_name_the_version():
