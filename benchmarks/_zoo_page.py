@@ -13,8 +13,9 @@ from page import markdown, prose
 
 FIGURES = {"ranks": "zoo_ranks.png", "tables": "zoo_tables.png"}
 PEARSON = (
-    "The p-values of D-calibration are those of Pearson's test, which hardly ever rejects if rows are censored; the "
-    "library now [corrects the test for censoring](scores_evidence.md#calibration)."
+    "The p-values of D-calibration of methods without a recorded commit are those of Pearson's test, which hardly ever "
+    "rejects if rows are censored; the library now [corrects the test for "
+    "censoring](scores_evidence.md#calibration)."
 )
 NOTES = {
     "penalised Cox": "elastic net with l1_ratio 0.5; penalty by the partial likelihood of five inner folds",
@@ -42,16 +43,17 @@ def text(record: dict[str, Any], units: pd.DataFrame, drawn: dict[str, str]) -> 
         lines += [f"Results of `{first}` on {tables} real right-censored tables, {folds} folds each:", ""]
         lines += [f"- {line}" for line in summary.standing(units, first)]
     lines += ["", "## Mean scores", "", *_means(units)]
-    if "commit" not in record:  # older than the correction
+    if any(not _commits(record, method) for method in methods):  # older than the correction
         lines += ["", PEARSON]
     if partial:
         lines += ["", f"Not run on every table yet, and left out: {', '.join(partial)}."]
     if summary.DEFAULT not in methods:
         lines += ["", f"`{summary.DEFAULT}` is not in the record yet."]
-    lines += ["", "| method | settings |", "|---|---|"]
+    lines += ["", "| method | settings | commit |", "|---|---|---|"]
     for method in (*methods, *partial):
         note = f" ({NOTES[method]})" if method in NOTES else ""
-        lines.append(f"| {method} | `{settings['methods'].get(method, 'not known any more')}`{note} |")
+        made = ", ".join(_commits(record, method)) or "not recorded"
+        lines.append(f"| {method} | `{settings['methods'].get(method, 'not known any more')}`{note} | {made} |")
     lines += ["", "## Mean ranks", ""]
     lines += [
         "Methods are ranked within each table, with rank 1 for the best. Two methods differ significantly (Nemenyi's "
@@ -83,6 +85,12 @@ def text(record: dict[str, Any], units: pd.DataFrame, drawn: dict[str, str]) -> 
         lines += [f"- {line}" for line in lost]
     lines += ["", "## Protocol", "", *_protocol(record)]
     return "\n".join(lines) + "\n"
+
+
+def _commits(record: dict[str, Any], method: str) -> list[str]:
+    """The commits with which a method was run; none if any of its results does not name one."""
+    named = {unit.get("commit", "") for unit in record["results"]["units"] if unit["method"] == method}
+    return [] if "" in named else sorted(named)
 
 
 def _protocol(record: dict[str, Any]) -> list[str]:
