@@ -93,13 +93,13 @@ def smooth_calibration(
 ) -> SmoothCalibration:
     r"""Calibration of the risk at one time without groups: a curve, and its mean distance from the diagonal.
 
-    The hazard is regressed on the prediction by Cox's model,
+    The hazard is regressed on the prediction with a Cox model,
 
     .. math:: λ(t|x) = λ_0(t) \exp s\big(\log(-\log(1 - F(t_0|x)))\big),
 
-    with a restricted cubic spline s; for one of several causes, the hazard of the subdistribution by Fine and Gray's
-    model. The risk at t₀ under this model is the observed risk of subjects with this prediction. If hazards are
-    proportional and the predictions are right, s is the identity.
+    with a restricted cubic spline s; for one of several causes, the subdistribution hazard with a Fine-Gray model. The
+    risk at t₀ under this model is the observed risk of subjects with this prediction. If hazards are proportional and
+    the predictions are right, s is the identity.
 
     Parameters
     ----------

@@ -59,7 +59,7 @@ def merge(
     time : column name
         The times in all of these tables, in the unit and from the origin of ``stop``. Default ``"time"``.
     lag : float or mapping of column names to floats, default 0.0
-        A value dated t applies only after t + lag. A mapping sets the lag of individual columns. Default 0.
+        A value dated t applies only after t + lag. A mapping sets the lag of individual columns.
 
     Returns
     -------

@@ -222,7 +222,7 @@ class Validation:
     table : DataFrame
         One row per score and time: ``apparent``, the score of the model on the rows that it was fitted to; the mean
         scores of the models fitted to resamples, on their own resample (``training``) and on all rows (``test``);
-        ``optimism``, training less test; ``corrected``, apparent less optimism; and ``std_error``, the error of the
+        ``optimism``, training minus test; ``corrected``, apparent minus optimism; and ``std_error``, the error of the
         optimism that is due to the number of resamples.
     resamples : DataFrame
         The scores in each resample: columns resample, training and test, and the columns that identify the score.
