@@ -88,7 +88,7 @@ def page(record) -> str:
         "| the paper's SuMo-net (tuned, selected on test rows) | "
         + " | ".join(f"{PAPER[name]:.3f}" for name in names)
         + " |",
-        "| seconds per fit, `SumoNet()` | " + " | ".join(f"{value:.0f}" for value in seconds) + " |",
+        "| processor seconds per fit, `SumoNet()` | " + " | ".join(f"{value:.0f}" for value in seconds) + " |",
         "",
         textwrap.fill(
             "**Protocol.** Models are fitted to the training rows of each of five fixed folds, with early stopping on "
@@ -100,8 +100,8 @@ def page(record) -> str:
         ),
         "",
         textwrap.fill(
-            f"Measured on {machine['cores']} cores ({machine['processor']}) with torch {versions['torch']}, one thread "
-            "per fit. The record `results/default_likelihood.json` is made by",
+            f"Measured at commit {record['commit']} on {machine['cores']} cores ({machine['processor']}) with torch "
+            f"{versions['torch']}, one thread per fit. The record `results/default_likelihood.json` is made by",
             120,
         ),
         "",
