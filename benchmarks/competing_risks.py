@@ -9,10 +9,11 @@ time since entry.
     python benchmarks/competing_risks.py --data ../shared/data/outcomes --out results
     python benchmarks/competing_risks.py --data ... --datasets melanoma --methods SumoNet "Cox per cause"
 
-Each fit uses one thread; --jobs sets the number of processes.
+Each fit uses one thread; --jobs sets the number of processes. Rows of a record in --out that are not made again stay.
 """
 
 import argparse
+import json
 import time
 import warnings
 from concurrent.futures import ProcessPoolExecutor
@@ -22,7 +23,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
-from _record import make_record, save_record
+from _record import current_commit, make_record, save_record
 from sklearn.model_selection import StratifiedKFold
 
 from sumosurv import AalenJohansen, CauseSpecific, CoxPH, DeepHit, FineGray, KaplanMeier, SumoNet, Surv, kaplan_meier
@@ -127,6 +128,13 @@ def draw(folder, out):
     figure.savefig(Path(out) / "incidences.png", dpi=120)
 
 
+def stored(path, made):
+    """The rows of a record that were not made again."""
+    again = {(row["dataset"], row["method"], row["fold"]) for row in made}
+    rows = json.loads(path.read_text(encoding="utf-8"))["results"]["folds"] if path.is_file() else []
+    return [row for row in rows if (row["dataset"], row["method"], row["fold"]) not in again]
+
+
 def main():
     """Run all folds and print the means."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -161,8 +169,12 @@ def main():
     if options.out is not None:
         settings = {"folds": options.folds, "jobs": options.jobs, "threads": 1}
         for name, own in (("competing_risks", CAUSES), ("age_scale", ("nafld_age",))):
-            if kept := [row for row in rows if row["dataset"] in own]:
-                save_record(make_record(name, settings, {"folds": kept}), options.out)
+            if made := [row | {"commit": current_commit()} for row in rows if row["dataset"] in own]:
+                kept = made + stored(options.out / f"{name}.json", made)
+                record = make_record(name, settings, {"folds": kept})
+                if len({row.get("commit") for row in kept}) > 1:
+                    del record["commit"]  # each row names its own
+                save_record(record, options.out)
 
 
 if __name__ == "__main__":

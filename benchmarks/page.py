@@ -318,7 +318,7 @@ def outcome_tables(folder):
             for (dataset, method), row in means.iterrows()
         ]  # fmt: skip
         header = ("table", "method", "log-likelihood", "Brier, cause 1", "Brier, cause 2", "seconds per fold")
-        made["causes"] = markdown(header, lines)
+        made["causes"] = f"{markdown(header, lines)}\n\n{prose(_commits(frame))}"
         made["causes verdict"] = causes_verdict(means)
     if "age_scale" in records:
         means = pd.DataFrame(records["age_scale"]["folds"]).groupby("method").mean(numeric_only=True)
@@ -327,9 +327,26 @@ def outcome_tables(folder):
              f"{row['d_calibration']:.1e}", f"{row['seconds']:.1f}")
             for method, row in means.iterrows()
         ]  # fmt: skip
-        header = ("method", "log-likelihood", "concordance", "integrated Brier", "D-calibration", "seconds per fold")
-        made["age"] = markdown(header, lines)
+        header = (
+            "method",
+            "log-likelihood",
+            "concordance",
+            "integrated Brier",
+            "D-calibration",
+            "processor seconds per fold",
+        )
+        made["age"] = f"{markdown(header, lines)}\n\n{_commits(pd.DataFrame(records['age_scale']['folds']))}"
     return made
+
+
+def _commits(frame):
+    """With which commits the methods were run, as a sentence."""
+    named = frame.get("commit", pd.Series("", frame.index)).fillna("").groupby(frame["method"], sort=False).unique()
+    by_commit = {}
+    for method, commits in named.items():
+        by_commit.setdefault(" and ".join(sorted(commits)), []).append(method)
+    parts = [f"{', '.join(methods)}: {commit or 'commit not recorded'}" for commit, methods in by_commit.items()]
+    return f"Run with commit {next(iter(by_commit))}." if len(parts) == 1 and all(by_commit) else f"{'; '.join(parts)}."
 
 
 def causes_verdict(means):
