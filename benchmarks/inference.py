@@ -36,7 +36,7 @@ from _measure import (
 from _measure import start as begin
 
 from sumosurv import PaperSumoNet, Soden, SumoNet, Surv, datasets
-from sumosurv.distributions.ode import clock
+from sumosurv.distributions.ode import solver_time
 
 SMALL = {"n_members": 1, "covariate_layers": (32,), "max_epochs": 1, "random_state": 0, "batch_size": 1000}
 COLUMNS = ("case", "who", "what", "precision", "seconds", "floor", "bound", "times_floor", "error")
@@ -229,7 +229,7 @@ def soden(case, data, options, grid, rows):
         net = copy.deepcopy(model.stack_.populations[0].network).to(dtype)
         weight = next(net.parameters())
         inputs = model.preprocessor_.transform(X).to(weight.device, dtype).shared()
-        tau = clock(torch.from_numpy(grid / model.time_unit_).to(weight), net.offset)
+        tau = solver_time(torch.from_numpy(grid / model.time_unit_).to(weight), net.offset)
         tau = tau if float(tau[0]) == 0.0 else torch.cat([tau.new_zeros(1), tau])
 
         def solve(net=net, inputs=inputs, tau=tau):

@@ -110,7 +110,7 @@ def royston_parmar():
 
 
 def ode(log_risk=None, offset=0.01, growth=0.0):
-    """Λ(τ) = e^c (τ + τ²) / 2 on the solver's clock τ, known to the last digits."""
+    """Λ(τ) = e^c (τ + τ²) / 2 on the solver's time scale τ, known to the last digits."""
 
     def solution(code, steps):
         tau = torch.linspace(0, 1, steps + 1, dtype=code.dtype)

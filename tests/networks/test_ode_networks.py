@@ -14,7 +14,7 @@ from scipy.special import roots_legendre
 import small_networks
 from small_networks import terms
 from sumosurv.distributions import Mixture
-from sumosurv.distributions.ode import Ode, clock, clock_inverse, clock_log_slope
+from sumosurv.distributions.ode import Ode, scaled_time, solver_time, solver_time_log_slope
 from sumosurv.networks import select_members
 from sumosurv.networks.ode import DOPRI5, RK4, CoxHazardOde, GeneralHazardOde, LatentHazardOde, runge_kutta
 from sumosurv.training.step import as_cuda_graph
@@ -58,12 +58,12 @@ def _gradients(loss, net):
 @pytest.mark.parametrize("offset", [0.01, None])
 def test_the_clock_and_its_slope(offset):
     t = torch.linspace(0, 1, 50, dtype=torch.float64, requires_grad=True)
-    tau = clock(t, offset)
+    tau = solver_time(t, offset)
     assert tau[0] == 0
     assert float(tau[-1].detach()) == pytest.approx(1.0)
     (slope,) = torch.autograd.grad(tau.sum(), t)
-    torch.testing.assert_close(clock_log_slope(t, offset).exp(), slope)
-    torch.testing.assert_close(clock_inverse(tau, offset), t)
+    torch.testing.assert_close(solver_time_log_slope(t, offset).exp(), slope)
+    torch.testing.assert_close(scaled_time(tau, offset), t)
 
 
 @pytest.mark.parametrize(("tableau", "order"), [(RK4, 4), (DOPRI5, 5)])
@@ -81,14 +81,14 @@ def test_the_order_of_the_steps(tableau, order):
 def test_predicted_cumulative_hazards_equal_a_reference_solution(kind, offset):
     net, inputs = network(kind, offset=offset), small_networks.inputs(3)
     d = net.distribution(inputs)
-    truth = reference(net, net.code(net.encoder(inputs.shared())), clock(torch.from_numpy(TIMES), offset).numpy())
+    truth = reference(net, net.code(net.encoder(inputs.shared())), solver_time(torch.from_numpy(TIMES), offset).numpy())
     np.testing.assert_allclose(d.cumulative_hazard(TIMES), truth[:, 0], rtol=1e-6, atol=1e-7)
     # and the density is q exp(-Λ), at the reference's own state
     code = net.code(net.encoder(inputs.shared()))
     for j, t in enumerate(TIMES):
         state = torch.from_numpy(truth[None, :, :, j].copy())
         at = torch.full((1, 3, 1), t).double()
-        log_q = net.log_hazard(clock(at, offset), state, code) + clock_log_slope(at, offset)
+        log_q = net.log_hazard(solver_time(at, offset), state, code) + solver_time_log_slope(at, offset)
         exact = (log_q[0, :, 0] - state[0, :, 0]).detach().numpy()
         np.testing.assert_allclose(d.log_density(t), exact, atol=2e-6)
 
@@ -101,8 +101,8 @@ def test_both_solvers_equal_a_reference_solution(kind, options):
     net, inputs = network(kind, **options), small_networks.inputs(3)
     own = np.array([0.02, 0.4, 1.0])
     code = net.code(net.encoder(inputs.shared()))
-    state = net.solve(code, clock(torch.from_numpy(own)[None], net.offset))[0].detach().numpy()
-    truth = reference(net, code, clock(torch.from_numpy(own), net.offset).numpy())
+    state = net.solve(code, solver_time(torch.from_numpy(own)[None], net.offset))[0].detach().numpy()
+    truth = reference(net, code, solver_time(torch.from_numpy(own), net.offset).numpy())
     np.testing.assert_allclose(state, truth[[0, 1, 2], :, [0, 1, 2]], rtol=1e-6, atol=1e-7)
 
 

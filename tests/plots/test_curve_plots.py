@@ -65,7 +65,7 @@ def test_what_a_model_predicts_past_its_last_training_time_is_shaded_unasked():
         assert shaded(plot_risk_groups(d, later, groups=2)) == [(1.5, 2.0)]
         assert shaded(plot_risk_groups(d, later, groups=2, last_time=False)) == []
         plt.close("all")
-    assert d.remaining([1.0] + 59 * [0.5]).last_time is None  # each subject has a clock of its own
+    assert d.remaining([1.0] + 59 * [0.5]).last_time is None  # each subject has its own time origin
     assert Weibull([1.0], 1.0).last_time is None
     assert shaded(plot_survival(Weibull([1.0], 1.0), horizon=4.0)) == []
     with pytest.raises(ValueError, match=r"last_time.*False.*got True"):

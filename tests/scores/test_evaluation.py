@@ -408,7 +408,7 @@ LATE = ["integrated_brier", "brier", "uno_c", "cumulative_dynamic_auc", "group_c
 
 
 def test_intervals_of_late_rows_are_those_of_the_time_since_entry():
-    """Resamples estimate G on the clock of the score: values lie inside their intervals, which are the same."""
+    """Resamples estimate G on the time scale of the score: values lie inside their intervals, which are the same."""
     rng = np.random.default_rng(0)
     n = 150
     entry, spent = rng.uniform(0.0, 5.0, n), rng.exponential(1.0, n) + 0.01

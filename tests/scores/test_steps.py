@@ -1,4 +1,4 @@
-"""Step curves are scored from their tables, also on another clock, with the same results as the long way."""
+"""Step curves are scored from their tables, also on another time scale, with the same results as without tables."""
 
 import numpy as np
 import pytest

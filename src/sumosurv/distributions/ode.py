@@ -23,17 +23,17 @@ _MIN_STEPS, _MAX_STEPS = 64, 1024  # of a table
 _CELLS = {"cpu": 1 << 15, "cuda": 1 << 22}  # subjects × times evaluated at once
 
 
-def clock(t: Tensor, offset: float | None) -> Tensor:
+def solver_time(t: Tensor, offset: float | None) -> Tensor:
     r"""The solver's time τ = log(1 + t/c) / log(1 + 1/c) for scaled time t in [0, 1]; τ = t if the offset c is None."""
     return t if offset is None else torch.log1p(t / offset) / math.log1p(1.0 / offset)
 
 
-def clock_inverse(tau: Tensor, offset: float | None) -> Tensor:
+def scaled_time(tau: Tensor, offset: float | None) -> Tensor:
     """Return the scaled time at which the solver's time is τ."""
     return tau if offset is None else offset * torch.expm1(tau * math.log1p(1.0 / offset))
 
 
-def clock_log_slope(t: Tensor, offset: float | None) -> Tensor:
+def solver_time_log_slope(t: Tensor, offset: float | None) -> Tensor:
     """log dτ/dt."""
     return torch.zeros_like(t) if offset is None else -torch.log((t + offset) * math.log1p(1.0 / offset))
 
@@ -169,7 +169,7 @@ class Ode(SurvivalDistribution):
 
     def _inside(self, t: Tensor, *, density: bool) -> list[Tensor]:
         group, place, tables = self._table()
-        tau = clock(t, self.offset)
+        tau = solver_time(t, self.offset)
         step = max(1, _CELLS.get(t.device.type, _CELLS["cpu"]) // max(t.shape[1], 1))
         parts, order = [], []
         for g, (values, log_slopes) in enumerate(tables):
@@ -186,7 +186,7 @@ class Ode(SurvivalDistribution):
         if self.log_risk is not None:
             cumulative = cumulative * torch.exp(self.log_risk)[:, None]
             log_hazard = [part + self.log_risk[:, None] for part in log_hazard]
-        return [-cumulative, *(part + clock_log_slope(t, self.offset) - cumulative for part in log_hazard)]
+        return [-cumulative, *(part + solver_time_log_slope(t, self.offset) - cumulative for part in log_hazard)]
 
     # ------------------------------------------------------------------ means
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import torch
 
-from sumosurv.distributions.ode import clock
+from sumosurv.distributions.ode import solver_time
 from sumosurv.estimators.network import NetworkEstimator
 from sumosurv.fitting.settings import Constraints, Generators, Start, integer, number, one_of, widths
 from sumosurv.networks import Encoder
@@ -45,7 +45,7 @@ class OdeEstimator(NetworkEstimator):
 
     def _learn_start(self, outcome: Outcome, unit: float) -> dict[str, Any]:
         scaled = outcome.at_midpoints().on_time_scale(unit=unit)
-        start, end = (clock(torch.from_numpy(times), self._offset) for times in (scaled.entries, scaled.time))
+        start, end = (solver_time(torch.from_numpy(times), self._offset) for times in (scaled.entries, scaled.time))
         at_risk, weight = end - start, torch.from_numpy(scaled.weights)
         events = float((weight * torch.from_numpy(scaled.event)).sum())
         rate = max(events, 0.5) / max(float((weight * at_risk).sum()), 1e-3)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sumosurv.distributions import SurvivalDistribution
-from sumosurv.distributions.ode import Ode, clock, clock_inverse, clock_log_slope
+from sumosurv.distributions.ode import Ode, scaled_time, solver_time, solver_time_log_slope
 from sumosurv.networks.encoders import Batch, Encoder
 from sumosurv.networks.layers import MemberLinear, select_members
 from sumosurv.networks.population import Curves, TailedNetwork
@@ -87,9 +87,9 @@ class OdeCurves(Curves):
     def log_terms(self, t: Tensor) -> tuple[Tensor, Tensor]:
         """Return log S(t) and log f(t), minus the penalty in training."""
         network, code = self.network, self.code
-        tau = clock(t, network.offset)
+        tau = solver_time(t, network.offset)
         state = network.solve(code, tau[:, :, 0])
-        log_hazard = network.log_hazard(tau, state, code) + clock_log_slope(t, network.offset)
+        log_hazard = network.log_hazard(tau, state, code) + solver_time_log_slope(t, network.offset)
         log_survival = -state[:, :, :1]
         terms = log_survival, log_hazard + log_survival
         if not network.training:
@@ -99,7 +99,7 @@ class OdeCurves(Curves):
 
     def log_survival(self, t: Tensor) -> Tensor:
         """Return log S(t)."""
-        return -self.network.solve(self.code, clock(t, self.network.offset)[:, :, 0])[:, :, :1]
+        return -self.network.solve(self.code, solver_time(t, self.network.offset)[:, :, 0])[:, :, :1]
 
 
 class HazardOde(TailedNetwork):
@@ -107,7 +107,7 @@ class HazardOde(TailedNetwork):
 
     .. math:: \frac{dy}{dτ} = g(y, τ, x), \qquad Λ(0) = 0, \qquad \frac{dΛ}{dτ} = q > 0.
 
-    τ maps scaled time t in [0, 1] to [0, 1], linearly or logarithmically (see `clock`), so the hazard is
+    τ maps scaled time t in [0, 1] to [0, 1], linearly or logarithmically (see `solver_time`), so the hazard is
     λ(t) = q τ'(t). The rows of a batch end at different times τ(z); with τ = s τ(z), all are solved over s in [0, 1]
     in one call.
 
@@ -117,7 +117,7 @@ class HazardOde(TailedNetwork):
     rate : float
         Initial value of dΛ/dτ.
     offset : float or None
-        c of the time scale τ(t), see `clock`; None for τ = t.
+        c of the time scale τ(t), see `solver_time`; None for τ = t.
     solver : {"rk4", "dopri5"}
         Solver in training; prediction always uses steps of order five, doubling their number until they are accurate.
     steps : int
@@ -229,7 +229,7 @@ class HazardOde(TailedNetwork):
 
     def _times(self, tau: Tensor) -> list[Tensor]:
         """The time features of the networks: τ and t, centred."""
-        return [2.0 * tau - 1.0, 2.0 * clock_inverse(tau, self.offset) - 1.0]
+        return [2.0 * tau - 1.0, 2.0 * scaled_time(tau, self.offset) - 1.0]
 
 
 class GeneralHazardOde(HazardOde):
