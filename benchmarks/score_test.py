@@ -31,8 +31,8 @@ def statistics(rng, n, p, effect):
     censored = rng.exponential(2.0, n)
     y = Surv.from_arrays(time <= censored, np.minimum(time, censored))
     tests = ParametricRegression().fit(X, y).summary().tests["statistic"]
-    outcome, stratum = check_outcome(y), np.zeros(n, dtype=np.int64)
-    likelihood = ParametricLikelihood(make_family("weibull"), X.T.copy(), outcome, stratum, np.zeros(n))
+    given = check_outcome(y), np.zeros(n, dtype=np.int64), np.zeros(n), np.zeros(p), np.eye(p)
+    likelihood = ParametricLikelihood(make_family("weibull"), X.T.copy(), *given)
     null = likelihood.without_columns()
     at = np.append(np.zeros(p), maximise(null, null.start(), np.zeros(2), 100, 1e-16).parameters)
     _, gradient, information = likelihood(at)

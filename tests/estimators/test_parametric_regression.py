@@ -343,7 +343,8 @@ def test_the_score_with_observed_information_may_be_negative_and_is_not_printed(
     x, n = rng.normal(size=300), 300
     time, censored = rng.weibull(1.5, n) * np.exp(x), rng.exponential(3.0, n)
     y = Surv.from_arrays(time <= censored, np.minimum(time, censored))
-    likelihood = ParametricLikelihood(make_family("weibull"), x[None], check_outcome(y), np.zeros(n, int), np.zeros(n))
+    given = check_outcome(y), np.zeros(n, int), np.zeros(n), np.zeros(1), np.eye(1)
+    likelihood = ParametricLikelihood(make_family("weibull"), x[None], *given)
     null = likelihood.without_columns()
     at = np.append(0.0, maximise(null, null.start(), np.zeros(2), 100, 1e-16).parameters)
     _, gradient, information = likelihood(at)

@@ -286,20 +286,27 @@ class ParametricLikelihood:
     Parameters
     ----------
     family : Family
-    x : array of shape (b, n)
+    x : array of shape (p, n)
     outcome : Outcome
         With events, right-, left- and interval-censored rows, delayed entry and weights.
     stratum : int array of shape (n,)
         From 0 to S - 1.
     offset : array of shape (n,)
         Added to the location.
+    centre, transform : arrays of shape (p,) and (p, b)
+        The coefficients are those of the b columns transformᵀ (x - centre).
     """
 
-    def __init__(self, family: Family, x: Array, outcome: Outcome, stratum: Whole, offset: Array) -> None:
+    def __init__(
+        self, family: Family, x: Array, outcome: Outcome, stratum: Whole, offset: Array, centre: Array, transform: Array
+    ) -> None:
         self.family, self.outcome = family, outcome
-        self.n_columns, self.n_rows = x.shape
+        self.n_columns, self.n_rows = transform.shape[1], len(outcome)
         self.n_strata, self._stratum = int(stratum.max()) + 1, stratum
-        self._blocks = [_Block(rows, x, outcome, stratum, self.n_strata, offset) for rows in _rows_of_one_kind(outcome)]
+        self._blocks = []
+        for rows in _rows_of_one_kind(outcome):  # at no time is there another copy of all columns
+            own = np.take(x, rows, axis=1, mode="clip") - centre[:, None]
+            self._blocks.append(_Block(rows, transform.T @ own, outcome, stratum, self.n_strata, offset))
 
     def without_columns(self) -> ParametricLikelihood:
         """The log-likelihood of the parameters of the strata, with coefficients of zero."""
@@ -375,10 +382,8 @@ class _Block:
 
     def __init__(self, rows: Whole, x: Array, outcome: Outcome, stratum: Whole, n_strata: int, offset: Array) -> None:
         self.rows, self.weight, self.offset = rows, outcome.weights[rows], offset[rows]
-        self.location = np.empty((len(x) + n_strata, len(rows)))  # columns, then 0/1 columns of the strata
-        np.take(x, rows, axis=1, out=self.location[: len(x)], mode="clip")
+        self.location = np.vstack([x, stratum[rows] == np.arange(n_strata)[:, None]])
         self.stratum = self.location[len(x) :]
-        self.stratum[:] = stratum[rows] == np.arange(n_strata)[:, None]
         self._place = stratum[rows] if n_strata > 1 else stratum[:1]
         self.event, self.time = bool(outcome.event[rows[0]]), Times(outcome.time[rows])
         late = outcome.entry is not None and outcome.entry[rows[0]] > 0

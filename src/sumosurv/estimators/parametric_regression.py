@@ -200,15 +200,15 @@ class ParametricRegression(LinearEstimator):
         k, p, m = len(family.parameters), raw.shape[1], len(names) - raw.shape[1]
         centre = np.average(raw, axis=0, weights=outcome.weight)
         basis = make_basis(raw, outcome, centre, self.terms_, self.alpha, rows.stratum)
-        centred = raw - centre
-        x = basis.transform.T @ (centred if len(basis.kept) == p else centred[:, basis.kept]).T
-        likelihood = ParametricLikelihood(family, x, outcome, stratum, rows.offset)
+        x = raw.T if len(basis.kept) == p else raw.T[basis.kept]
+        likelihood = ParametricLikelihood(family, x, outcome, stratum, rows.offset, centre[basis.kept], basis.transform)
         null = likelihood.without_columns()
         start = maximise(null, null.start(), np.zeros(m), self.max_iter, self.tol).parameters
         # the parameters at x = 0, stratum by stratum, from those at the centre, which are in the order of the family
-        at_zero = np.zeros((m, len(x) + m))
-        at_zero[np.arange(m), len(x) + np.arange(m).reshape(k, -1).T.reshape(-1)] = 1.0
-        at_zero[::k, : len(x)] = -centre[basis.kept] @ basis.transform
+        b = basis.transform.shape[1]
+        at_zero = np.zeros((m, b + m))
+        at_zero[np.arange(m), b + np.arange(m).reshape(k, -1).T.reshape(-1)] = 1.0
+        at_zero[::k, :b] = -centre[basis.kept] @ basis.transform
         return fit_coefficients(
             likelihood,
             basis,
