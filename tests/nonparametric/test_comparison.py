@@ -231,6 +231,8 @@ def test_what_is_refused():
     ):
         with pytest.raises(ValueError, match=message):
             logrank_test(y, by, **options)
+    with pytest.raises(ValueError, match=r"one group for each of the 150 rows; got shape \(150, 1\)"):
+        logrank_test(y, pd.DataFrame({"by": by}))
     with pytest.raises(ValueError, match="nothing to compare"):
         logrank_test(y, np.zeros(150))
     with pytest.raises(ValueError, match="missing in row 3"):

@@ -155,8 +155,8 @@ def logrank_test(
 def labels_of(given: Any, n: int, name: str) -> tuple[list[Hashable], npt.NDArray[np.intp]]:
     """Return the sorted groups and the number of the group of each row; raise ValueError if a label is missing."""
     values = pd.Series(without_mask(given).tolist() if not isinstance(given, pd.Series) else given.to_numpy())
-    if len(values) != n:
-        raise ValueError(f"{name} must have one group for each of the {n} rows; got {len(values)}.")
+    if len(values) != n or getattr(given, "ndim", 1) != 1:
+        raise ValueError(f"{name} must have one group for each of the {n} rows; got shape {np.shape(given)}.")
     if values.isna().any():
         row = int(np.flatnonzero(values.isna())[0])
         raise ValueError(f"{name} is missing in row {row}; drop such rows, or assign them to a separate group.")
