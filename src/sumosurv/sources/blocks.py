@@ -225,10 +225,11 @@ def warn_of_order(X: Any, **others: Any) -> None:
     Row numbers made by pandas are no labels.
     """
     for name, other in others.items():
-        labels = [getattr(table, "index", None) for table in (X, other)]
-        if not all(isinstance(own, pd.Index) and not isinstance(own, pd.RangeIndex) for own in labels):
+        own, theirs = getattr(X, "index", None), getattr(other, "index", None)
+        if not isinstance(own, pd.Index) or not isinstance(theirs, pd.Index):
             continue
-        own, theirs = labels
+        if isinstance(own, pd.RangeIndex) or isinstance(theirs, pd.RangeIndex):
+            continue
         if len(own) == len(theirs) and not own.equals(theirs) and own.is_unique and theirs.isin(own).all():
             warn_user(
                 f"{name} has the row labels of X in another order. Rows are matched by position: pass "
