@@ -140,7 +140,8 @@ class LevelNotes:
         """Count missing numbers, (rows, columns), in columns of which training rows had all values."""
         entry = self._noted.setdefault((_NEVER_MISSING, reader, "", ""), _Noted())
         entry.rows, entry.of = entry.rows + int(missing.any(axis=1).sum()), entry.of + len(missing)
-        entry.values |= dict.fromkeys(repr(name) for name, own in zip(names, missing.T) if own.any())
+        if missing.any():
+            entry.values |= dict.fromkeys(repr(name) for name, own in zip(names, missing.T) if own.any())
 
     def warn(self) -> None:
         """Issue one warning per column and kind, and one for missing numbers; the parts of a mixture say the same."""
