@@ -49,7 +49,7 @@ def test_decision_curves_of_several_models():
     np.testing.assert_array_equal(ax.lines[2].get_ydata(), curves["a"].table.loc[0.1:0.5, "treat_all"])
     texts = [text.get_text() for text in ax.get_legend().get_texts()]
     assert texts == ["a", "b", "treat all", "treat none", "95% limits"]
-    assert ax.get_xlabel() == "threshold of the risk at time 0.8"
+    assert ax.get_xlabel() == "threshold for the risk at time 0.8"
     assert plot_decision_curve(curves["a"]).get_xlim()[1] <= D.cdf(0.8).max()
     with pytest.raises(ValueError, match="all at the same time"):
         plot_decision_curve({"a": curves["a"], "b": decision_curve(D, Y, 0.5, n_bootstrap=0)})

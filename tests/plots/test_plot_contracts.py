@@ -167,8 +167,8 @@ CASES = {
     ),
     "plot_calibration, smooth": (
         lambda **o: plot_calibration(SMOOTH, label="a", **o),
-        {"x": "predicted F(0.5|x); bars: how many", "y": "observed risk, smoothed", "title": "", "lines": 2, "bands": 1,
-         "xlim": (0, min(1.0, 1.05 * REACH)), "ylim": (0, min(1.0, 1.05 * REACH)), "bars": 40,
+        {"x": "predicted F(0.5|x); bars: number of rows", "y": "observed risk, smoothed", "title": "", "lines": 2,
+         "bands": 1, "xlim": (0, min(1.0, 1.05 * REACH)), "ylim": (0, min(1.0, 1.05 * REACH)), "bars": 40,
          "legend": [f"a, ICI {SMOOTH.ici:.3f}"]},
     ),
     "plot_score": (
@@ -182,7 +182,7 @@ CASES = {
     ),
     "plot_decision_curve": (
         lambda **o: plot_decision_curve(NET, thresholds=(0.1, 0.3), **o),
-        {"x": "threshold of the risk at time 0.5", "y": "net benefit", "xlim": (0.1, 0.3), "lines": 3, "bands": 1,
+        {"x": "threshold for the risk at time 0.5", "y": "net benefit", "xlim": (0.1, 0.3), "lines": 3, "bands": 1,
          "legend": ["model", "treat all", "treat none", "95% limits"],
          "ylim": (-0.15 * BENEFIT, 1.08 * BENEFIT)},
     ),

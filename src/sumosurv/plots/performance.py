@@ -107,7 +107,7 @@ def _draw_groups(ax: Any, result: GroupCalibration, label: str | None) -> None:
 
 def _draw_smooth(ax: Any, result: SmoothCalibration, label: str | None) -> None:
     reach = max(float(result.predicted.max()), float(result.curve.max()), float(np.nan_to_num(result.upper).max()))
-    predicted = f"predicted {_risk(result.cause)}({result.time:.4g}|x); bars: how many"
+    predicted = f"predicted {_risk(result.cause)}({result.time:.4g}|x); bars: number of rows"
     top = _square(ax, min(1.0, 1.05 * reach), predicted, "observed risk, smoothed")
     shade, name = _next_colour(ax), label and f"{label}, ICI {result.ici:.3f}"
     draw_curve(ax, result.grid, result.curve, result.lower, result.upper, colour=shade, label=name)
@@ -297,7 +297,7 @@ def plot_decision_curve(
     add_legend(ax, "below", extra=bands, columns=4)
     finish(
         ax,
-        f"threshold of the {what} at time {first.time:.4g}",
+        f"threshold for the {what} at time {first.time:.4g}",
         "net benefit",
         xlim=(low, high),
         ylim=(-0.15 * top, 1.08 * top) if top > 0 else None,
