@@ -202,4 +202,24 @@ def test_a_summary_says_whether_its_standard_errors_are_robust(model, robust):
     """Those of a Fine-Gray regression always are: its risk sets are weighted."""
     competing = isinstance(model, (FineGray, CauseSpecific))
     fitted = model.fit(X[["age"]], Surv.from_arrays(CAUSE, TIME) if competing else Y)
-    assert fitted.summary().robust is robust
+    summary = fitted.summary()
+    assert summary.robust is robust
+    for text in (str(summary), summary.to_latex(), summary._repr_html_()):
+        assert ("robust SE" in text) is robust
+
+
+def test_an_elastic_net_has_no_robust_standard_errors():
+    shrunk = CoxPH(alpha=1.0, l1_ratio=0.5, robust=True).fit(X, Y).summary()
+    assert not shrunk.robust
+    assert "robust" not in str(shrunk)
+
+
+def test_a_long_name_takes_the_room_of_the_head_of_the_ratios():
+    long = "a_column_of_22_letters"
+    for model, head, short in ((CoxPH(), "hazard ratio", " HR "), (ParametricRegression(), "time ratio", " TR ")):
+        wide, narrow = (str(model.fit(X[["age"]].set_axis([name], axis=1), Y).summary()) for name in (long, "age"))
+        assert long in wide
+        assert max(map(len, wide.splitlines())) <= 80
+        assert short in wide
+        assert head not in wide
+        assert head in narrow

@@ -104,7 +104,7 @@ class CoxRegression(LinearEstimator):
             self._design.sources,
             self._numbers,
             level=level,
-            robust=getattr(self, "robust_", False),
+            robust=self._inference and getattr(self, "robust_", False),
             penalised=bool(penalty),
             inference=self._inference,
         )

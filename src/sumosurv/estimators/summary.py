@@ -105,7 +105,7 @@ class ModelSummary:
     def to_latex(self) -> str:
         """The coefficients as a LaTeX table, for the package booktabs."""
         cells = [_cells(part.coefficients) for _, part in self._parts()]
-        head = " & ".join(["", *map(_escape_latex, _heads(self.coefficients, self.level))]) + r" \\"
+        head = " & ".join(["", *map(_escape_latex, self._heads())]) + r" \\"
         lines = [r"\begin{tabular}{l" + "r" * (head.count("&")) + "}", r"\toprule", head]
         for (cause, _), rows in zip(self._parts(), cells):
             lines += [r"\midrule"] + (
@@ -118,12 +118,12 @@ class ModelSummary:
         blocks = [textwrap.fill(self.title, _WIDTH)]
         for cause, part in self._parts():
             blocks += ["", f"Cause {cause}"] if cause else []
-            blocks += [part._counts(), "", *_aligned(part.coefficients, self.level), "", *part._measures()]
+            blocks += [part._counts(), "", *_aligned(self._heads(), _cells(part.coefficients)), "", *part._measures()]
         return "\n".join(blocks)
 
     def _repr_html_(self) -> str:
         blocks = [f"<p><b>{html.escape(self.title)}</b></p>"]
-        heads = _heads(self.coefficients, self.level)
+        heads = self._heads()
         for cause, part in self._parts():
             blocks += [f"<p>Cause {cause}</p>"] if cause else []
             names, *cells = zip(*_cells(part.coefficients), strict=True)
@@ -138,6 +138,10 @@ class ModelSummary:
     def _parts(self) -> list[tuple[int | None, ModelSummary]]:
         """The summary of each cause, or (None, this one)."""
         return list(enumerate(self.causes, start=1)) or [(None, self)]
+
+    def _heads(self) -> list[str]:
+        ratio = str(self.coefficients.columns[1]).replace("_", " ")
+        return ["coef", ratio, f"{100 * self.level:g}% limits", "robust SE" if self.robust else "SE", "z", "p"]
 
     def _counts(self) -> str:
         dropped = self.fit["rows_dropped"]
@@ -358,10 +362,6 @@ def _test(row: pd.Series) -> str:
     return f"{row['statistic']:.2f} on {row['df']:.0f} df, p {p if p.startswith('<') else '= ' + p}"
 
 
-def _heads(table: pd.DataFrame, level: float) -> list[str]:
-    return ["coef", str(table.columns[1]).replace("_", " "), f"{100 * level:g}% limits", "SE", "z", "p"]
-
-
 def _cells(table: pd.DataFrame) -> list[list[str]]:
     """The coefficients as text: name, estimate, ratio, limits, standard error, z, p."""
     rows = []
@@ -373,15 +373,19 @@ def _cells(table: pd.DataFrame) -> list[list[str]]:
     return rows
 
 
-def _aligned(table: pd.DataFrame, level: float) -> list[str]:
-    """The coefficients as lines of at most 80 characters; long names are shortened."""
-    rows = [["", *_heads(table, level)], *_cells(table)]
-    widths = [max(len(row[j]) for row in rows) for j in range(7)]
+def _aligned(heads: list[str], cells: list[list[str]]) -> list[str]:
+    """The coefficients as lines of at most 80 characters: "hazard ratio" becomes HR, then names are shortened."""
+    rows = [["", *heads], *cells]
+    for head in (rows[0][2], "".join(word[0] for word in rows[0][2].upper().split())):
+        rows[0][2] = head
+        widths = [max(len(row[j]) for row in rows) for j in range(7)]
+        if sum(widths) + 2 * 6 <= _WIDTH:
+            break
     widths[0] = min(widths[0], _WIDTH - sum(widths[1:]) - 2 * 6)
     lines = []
     for row in rows:
-        cells = [_shortened(row[0], widths[0]).ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:]))]
-        lines.append("  ".join(cells).rstrip())
+        numbers = (text.rjust(width) for text, width in zip(row[1:], widths[1:]))
+        lines.append("  ".join([_shortened(row[0], widths[0]).ljust(widths[0]), *numbers]).rstrip())
     return lines
 
 
