@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import sparse
+from sklearn.base import clone
 
 import sumosurv
 from sumosurv import CauseSpecific, CoxPH, CoxPHCV, Surv, datasets
@@ -311,7 +312,25 @@ def test_a_sparse_matrix_is_never_an_array():
     assert peak < 0.5 * 8 * 1_000 * 10_000
 
 
-@pytest.mark.parametrize("model", [CoxPH(), CoxPH(alpha=1.0), CoxPHCV(l1_ratio=0.0), sumosurv.KaplanMeier()])
+def test_cause_specific_models_read_sparse_matrices(tmp_path):
+    X, y, _ = sparse_data()
+    outcome = check_outcome(y)
+    y = Surv.from_arrays(np.where(outcome.event, 1 + np.arange(len(y)) % 2, 0), outcome.time)
+    model = CauseSpecific(CoxPH(alpha=5.0, l1_ratio=0.8))
+    expected = clone(model).fit(X.toarray(), y).predict_cumulative_incidence(X.toarray(), [0.5, 1.0])
+    found = model.fit(X, y)
+    found.save(tmp_path / "model.sumo")
+    for fitted, rows in ((found, X), (found, X.toarray()), (sumosurv.load(tmp_path / "model.sumo"), X)):
+        np.testing.assert_allclose(fitted.predict_cumulative_incidence(rows, [0.5, 1.0]), expected, atol=1e-8)
+    assert expected.std(axis=0).max() > 0
+    with pytest.raises(ValueError, match="199 features"):
+        found.predict_median(X[:, :199])
+
+
+@pytest.mark.parametrize(
+    "model",
+    [CoxPH(), CoxPH(alpha=1.0), CoxPHCV(l1_ratio=0.0), sumosurv.KaplanMeier(), CauseSpecific(CoxPH())],
+)
 def test_other_models_name_the_remedy_for_sparse_matrices(model):
     X, y, _ = sparse_data(20, 5)
     with pytest.raises(TypeError, match="toarray"):

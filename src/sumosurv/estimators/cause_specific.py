@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
+from scipy import sparse
 from sklearn.base import clone
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sumosurv.distributions import SurvivalDistribution, cause_specific
 from sumosurv.estimators.base import SurvivalEstimator
@@ -76,8 +77,11 @@ class CauseSpecific(SurvivalEstimator):
 
     def _check_covariates(self, X: Any, *, reset: bool) -> Any:
         part = self.estimator if reset else self.estimators_[0]
-        if isinstance(part, LinearEstimator):  # a formula need not read all columns
-            X = clone(part)._check_covariates(X, reset=True) if reset else part._select(X)
+        if isinstance(part, LinearEstimator):
+            if sparse.issparse(X):  # of which the part decides whether it reads them
+                X = (clone(part) if reset else part)._check_covariates(X, reset=reset)
+                return validate_data(self, X, reset=reset, accept_sparse=True)
+            X = clone(part)._check_covariates(X, reset=True) if reset else part._select(X)  # not all columns, perhaps
         return super()._check_covariates(X, reset=reset)
 
     def _fit(self, X: Any, y: Any) -> None:
