@@ -174,7 +174,7 @@ class _Solver:
                 self.information = _Information(self.likelihood, self.log_risk)
             matrix = self.information.matrix(columns[work], z[:, work])
             # a little more curvature keeps the matrix positive; it shortens steps and does not move their end
-            matrix = matrix + (l2 + 1e-10 * float(np.diag(matrix).max(initial=0.0))) * np.eye(len(work))
+            matrix[np.diag_indices(len(work))] += l2 + 1e-10 * float(np.diag(matrix).max(initial=0.0))
             target = _minimise_quadratic(matrix, matrix @ b[work] + gradient[work], l1, b[work])
             size = self._step(z[:, work], b, work, target - b[work], l1, l2)
             if size == 0 and self.information.fresh:  # rounding
