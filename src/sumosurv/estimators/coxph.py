@@ -189,7 +189,8 @@ class CoxPH(CoxRegression):
 
     The elastic-net penalty is on the coefficients b of the standardised columns (weighted variance one, with the number
     of rows as the denominator), with r = ``l1_ratio``. R's glmnet divides the log-likelihood by the sum W of the
-    weights: its ``lambda`` is α / W, and its ``alpha`` is r. `CoxPHCV` chooses the penalty by cross-validation.
+    weights: its ``lambda`` is α / W, and its ``alpha`` is r. W is the number of rows unless weights are whole numbers,
+    because other weights are scaled to a mean of one. `CoxPHCV` chooses the penalty by cross-validation.
 
     With competing risks, pass ``event == k`` for the cause-specific hazard of cause k, or use `CauseSpecific`.
 

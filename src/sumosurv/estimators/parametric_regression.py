@@ -70,7 +70,7 @@ class ParametricRegression(LinearEstimator):
         intercept and shape; the columns have no coefficients.
     robust : {"auto", True, False}
         Whether standard errors come from the sandwich. "auto": if groups have several rows, or if weights are not whole
-        numbers.
+        numbers. Rows count with their weights in the sandwich; R's ``survreg`` leaves the weights out there.
     missing : {"drop", "error", "indicator"}
         What to do with missing values; see `CoxPH`.
     alpha : float, default 0.0

@@ -71,7 +71,9 @@ class Formula:
         self.factors = {text: Factor(parse_expression(text)) for text in texts}
         self.columns = list(dict.fromkeys(name for factor in self.factors.values() for name in factor.columns))
         if not self.terms:
-            raise ValueError("The formula has no terms with coefficients; name at least one column.")
+            raise ValueError(
+                "The formula has no terms with coefficients; name at least one column, or use KaplanMeier()."
+            )
 
     @classmethod
     def parse(cls, text: str, columns: Sequence[Any], apart: Sequence[Any] = ()) -> Self:
