@@ -64,14 +64,14 @@ def label(name: str) -> str:
 
 
 def quadrature(function, breaks, upper):
-    """∫₀^upper of a curve of every subject, in log time: Gauss-Legendre on many panels, cut at the breaks."""
+    """∫₀^upper of the curves of every subject, in log time: Gauss-Legendre on many panels, cut at the breaks."""
     end = np.log(upper)
     cuts = [np.log(b) for b in breaks if 0 < b < upper]
     edges = np.unique([*np.linspace(end - 70.0, end - 24.0, 40), *np.linspace(end - 24.0, end, 480), *cuts])
     nodes, weights = special.roots_legendre(10)
     half = 0.5 * np.diff(edges)[:, None]
     t = np.exp(0.5 * (edges[1:] + edges[:-1])[:, None] + half * nodes)
-    return (function(t.reshape(-1)) * (half * weights * t).reshape(-1)).sum(1)
+    return np.einsum("nt...,t->n...", function(t.reshape(-1)), (half * weights * t).reshape(-1))
 
 
 def weibull():

@@ -130,9 +130,8 @@ def test_time_lost_equals_quadrature(kind):
     for horizon in (0.5 * kind.scale + kind.start, 4.0 * kind.scale):
         lost = d.restricted_time_lost(horizon)
         assert lost.shape == (N, d.n_causes)
-        for k in range(d.n_causes):
-            area = quadrature(lambda t, k=k: d.cumulative_incidence(t)[..., k], kind.breaks, horizon)
-            np.testing.assert_allclose(lost[:, k], area, rtol=1e-8, atol=1e-10 * horizon)
+        area = quadrature(d.cumulative_incidence, kind.breaks, horizon)
+        np.testing.assert_allclose(lost, area, rtol=1e-8, atol=1e-10 * horizon)
         np.testing.assert_allclose(lost.sum(-1) + d.restricted_mean(horizon), horizon, rtol=1e-10)
 
 
@@ -142,9 +141,8 @@ def test_horizons_of_time_lost(kind):
     assert grid.shape == (N, 3, d.n_causes)
     at_own = d.restricted_time_lost(own_horizons=own)
     np.testing.assert_allclose(at_own[0], grid[0, 1], rtol=1e-9, atol=1e-12 * kind.scale)
-    for i in (1, 2):
-        each = d[i].restricted_time_lost(float(own[i]))
-        np.testing.assert_allclose(at_own[i], each[0], rtol=1e-9, atol=1e-12 * kind.scale)
+    alone = d[2].restricted_time_lost(float(own[2]))
+    np.testing.assert_allclose(at_own[2], alone[0], rtol=1e-9, atol=1e-12 * kind.scale)
     assert d.restricted_time_lost(own[:0]).shape == (N, 0, d.n_causes)
     assert (grid[:, 0] == 0.0).all()
     assert (np.isinf(grid[:, 2]) == (d.cumulative_incidence(np.inf) > 0)).all()
