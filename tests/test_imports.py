@@ -13,13 +13,13 @@ ROOT = Path(sumosurv.__file__).parent
 
 # A part may import from parts of a lower layer (and from itself). Two parts of one layer do not know each other.
 LAYERS = {
+    "warn": -1,
     "_version": 0,
     "files": 0,
     "confidence": 0,
     "grouped_sum": 0,
     "families": 0,
     "outcome": 0,
-    "warn": 0,
     "distributions": 1,
     "sources": 1,
     "spells": 1,

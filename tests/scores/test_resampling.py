@@ -230,12 +230,12 @@ def test_standard_errors_are_those_of_fresh_samples():
     """
     values, errors = [], []
     rng = np.random.default_rng(8)
-    for i in range(240):
+    for i in range(160):
         n = 200
         scale = np.exp(0.5 * rng.normal(size=n))
         t, c = scale * rng.weibull(1.5, n), rng.exponential(1.0, n)
         d, y = Weibull(scale, 1.5), Surv.from_arrays(t <= c, np.minimum(t, c))
-        table = evaluate(d, None, y, scores=SPREADS, n_bootstrap=100 if i < 40 else 0)
+        table = evaluate(d, None, y, scores=SPREADS, n_bootstrap=100 if i < 25 else 0)
         values.append(table["value"].to_numpy())
         errors.append(table["std_error"].to_numpy())
     ratios = np.nanmean(errors, axis=0) / np.std(values, axis=0, ddof=1)

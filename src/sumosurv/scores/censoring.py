@@ -126,9 +126,7 @@ def censoring_given_x(
     return Joined([_predicted(estimator, X, outcome, held_out) for held_out in folds], folds)
 
 
-def check_censoring(
-    estimator: Any, X: Any, outcome: Outcome, *, random_state: Any = 0, n_folds: int = _FOLDS
-) -> CensoringCheck:
+def check_censoring(estimator: Any, X: Any, outcome: Outcome, *, random_state: Any = 0) -> CensoringCheck:
     """Cross-fit a model of the censoring times and compare its likelihood with Kaplan-Meier's.
 
     ``estimator`` "auto" is a Cox model with a slight ridge penalty. Times are compared in cells, so that step curves
@@ -153,7 +151,7 @@ def check_censoring(
         from sumosurv.estimators import CoxPH
 
         estimator = CoxPH(alpha=1.0, missing="indicator")
-    folds = _folds(outcome, n_folds, random_state)
+    folds = _folds(outcome, _FOLDS, random_state)
     given = Joined([_predicted(estimator, X, outcome, rows) for rows in folds], folds)
     curves = [kaplan_meier(outcome[_others(len(outcome), rows)].any_cause(), censoring=True) for rows in folds]
     marginal = Joined([curve.repeat(len(rows)) for curve, rows in zip(curves, folds)], folds)
