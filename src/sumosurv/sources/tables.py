@@ -160,12 +160,11 @@ def _is_plain(kind: Any) -> bool:
 
 
 def read_parquet(path: str | os.PathLike[str]) -> pd.DataFrame:
-    """Read a DataFrame from a Parquet file; columns of numbers that pandas noted as categories are categories."""
+    """Read a DataFrame from a Parquet file."""
     # ParquetFile reads just this file; read_table would go through the dataset scanner and its threads
     with pq.ParquetFile(Path(path), pre_buffer=False) as file:
         table: Any = file.read(use_threads=False)
-    frame: pd.DataFrame = table.to_pandas(use_threads=False)
-    return frame.astype(dict.fromkeys(noted_categories(table.schema).intersection(frame.columns), "category"))
+    return table.to_pandas(use_threads=False)
 
 
 def write_parquet(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
@@ -177,12 +176,13 @@ def write_parquet(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
+    """The table in a Parquet file, with the types that a `RowSource` gives to it."""
     try:
-        frame = read_parquet(path)
+        frame, noted = read_parquet(path), noted_categories(pq.read_schema(path))
     except ValueError as error:
         raise ValueError(f"{path} cannot be read as Parquet: {error}") from None
     check_no_duplicates(list(frame.columns), str(path))
-    return frame
+    return frame.astype(dict.fromkeys(noted.intersection(frame.columns), "category"))
 
 
 def _text(path: Path) -> Open:
