@@ -42,7 +42,7 @@ def test_any_method_with_its_settings(folder, capsys):
     told = capsys.readouterr().out
     assert "2 covariates" in told
     assert "CoxPH" in told
-    frame = pd.read_csv(folder / "data.csv")
+    frame = pd.read_csv(folder / "data.csv", float_precision="round_trip")  # as the command reads it
     X, y = frame[["age", "stage"]], (frame["months"], frame["died"])
     model = load(folder / "model.sumo")
     np.testing.assert_allclose(model.predict_median(X), CoxPH(alpha=0.5).fit(X, y).predict_median(X))
