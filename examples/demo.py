@@ -39,7 +39,8 @@ def main() -> None:
 
     by_risk = model.predict(X_test).argsort()
     rows = X_test.iloc[by_risk[[len(by_risk) // 10, len(by_risk) // 2, -len(by_risk) // 10]]]
-    labels = [f"{row.tumour_grade}, {row.positive_nodes} positive nodes" for row in rows.itertuples()]
+    nodes = ["1 positive node" if n == 1 else f"{n} positive nodes" for n in rows["positive_nodes"]]
+    labels = [f"{grade}, {n}" for grade, n in zip(rows["tumour_grade"], nodes)]
     for label, alive, expected in zip(
         labels, model.predict_survival_function(rows, [5.0])[:, 0], model.predict_restricted_mean(rows, 5.0)
     ):
