@@ -79,9 +79,12 @@ def test_no_array_of_subjects_by_times_by_units(monkeypatch):
     assert max(asked) * 8 <= 1 << 14
 
 
-def test_large_weights():
+@pytest.mark.parametrize("steep", [1.0, 60.0])
+def test_large_weights(steep):
+    """If steep, terms of subjects and times are large and of opposite sign: inf · 0 as a product of exponentials."""
     net, _ = made("paper", seeds=(0,))
     with torch.no_grad():
+        net.mixed.time_weight *= steep  # the weight itself is the square
         net.mixed.entry.bias += 400.0
         net.mixed.entry.bias[:, :, ::2] -= 800.0
     part = net.distribution(small_networks.inputs(9))

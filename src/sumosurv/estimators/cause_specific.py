@@ -77,11 +77,11 @@ class CauseSpecific(SurvivalEstimator):
 
     def _check_covariates(self, X: Any, *, reset: bool) -> Any:
         part = self.estimator if reset else self.estimators_[0]
-        if isinstance(part, LinearEstimator):
-            if sparse.issparse(X):  # of which the part decides whether it reads them
+        if isinstance(part, LinearEstimator):  # a formula need not read all columns
+            if sparse.issparse(X):  # the part decides whether it accepts sparse columns
                 X = (clone(part) if reset else part)._check_covariates(X, reset=reset)
                 return validate_data(self, X, reset=reset, accept_sparse=True)
-            X = clone(part)._check_covariates(X, reset=True) if reset else part._select(X)  # not all columns, perhaps
+            X = clone(part)._check_covariates(X, reset=True) if reset else part._select(X)
         return super()._check_covariates(X, reset=reset)
 
     def _fit(self, X: Any, y: Any) -> None:

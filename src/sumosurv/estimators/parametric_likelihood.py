@@ -237,7 +237,7 @@ def make_family(name: str, knots: Array | None = None) -> Family:
             Gompertz,
             ("intercept", "rate"),
             lambda mean, sd, log_rate: (log_rate, 0.0),
-            far=(_FAR, np.inf),  # the rate is no logarithm
+            far=(_FAR, np.inf),  # the rate is not a logarithm
             accelerates=False,
             valid=lambda baseline: True,
         )
@@ -304,7 +304,7 @@ class ParametricLikelihood:
         self.n_columns, self.n_rows = transform.shape[1], len(outcome)
         self.n_strata, self._stratum = int(stratum.max()) + 1, stratum
         self._blocks = []
-        for rows in _rows_of_one_kind(outcome):  # at no time is there another copy of all columns
+        for rows in _rows_of_one_kind(outcome):  # avoids a second full copy of the columns
             own = np.take(x, rows, axis=1, mode="clip") - centre[:, None]
             self._blocks.append(_Block(rows, transform.T @ own, outcome, stratum, self.n_strata, offset))
 

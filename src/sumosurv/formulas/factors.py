@@ -19,7 +19,7 @@ from scipy.linalg import qr
 
 from sumosurv.outcome.checks import rows_in_words
 from sumosurv.preprocessing import CategoricalColumn, is_categorical
-from sumosurv.preprocessing.columns import UNSEEN, mean_and_width, no_number, quantiles, read_numbers
+from sumosurv.preprocessing.columns import UNSEEN, first_non_number, mean_and_width, quantiles, read_numbers
 
 Array = npt.NDArray[np.float64]
 Learned = dict[str, dict[str, Any]]  # what functions such as bs have learned, by the text of the call
@@ -311,7 +311,7 @@ class Factor:
         if text or pd.api.types.is_bool_dtype(values.dtype):
             return values.to_numpy(dtype=object if text else np.float64)
         if is_categorical(values):
-            self._refuse(f"numbers are needed, and column {name!r} has categories such as {no_number(values)!r}")
+            self._refuse(f"numbers are needed, and column {name!r} has categories such as {first_non_number(values)!r}")
         return read_numbers(values)
 
 

@@ -367,7 +367,7 @@ def read_numbers(values: pd.Series, rows: npt.NDArray[np.int64] | None = None) -
     """The values of a numeric column; a ValueError for another type, and for infinite or huge values."""
     name = str(values.name)
     if is_categorical(values) and not values.isna().all():
-        example = no_number(values)
+        example = first_non_number(values)
         raise type_error(name, f"the category {example!r}" if type(example) in (int, float) else repr(example))
     try:
         numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
@@ -383,8 +383,8 @@ def read_numbers(values: pd.Series, rows: npt.NDArray[np.int64] | None = None) -
     return np.asarray(numbers)
 
 
-def no_number(values: pd.Series) -> Any:
-    """The first value of a column that is no number, nor text that reads as one; else the first text, or value."""
+def first_non_number(values: pd.Series) -> Any:
+    """Return the first value that is neither a number nor text that reads as one; otherwise the first text or value."""
     present = pd.Series(values.dropna().tolist(), dtype=object)
     other = present[[isinstance(value, (str, bool)) for value in present]]
     odd = other[pd.to_numeric(other.astype(str), errors="coerce").isna()]

@@ -222,7 +222,7 @@ def as_source(
 def warn_of_order(X: Any, **others: Any) -> None:
     """Warn of pandas objects with the index of X in another order: rows are matched by position, not by label.
 
-    Row numbers made by pandas are no labels.
+    Default row numbers are not labels.
     """
     for name, other in others.items():
         own, theirs = getattr(X, "index", None), getattr(other, "index", None)

@@ -260,7 +260,7 @@ def _stored_index(schema: pa.Schema) -> set[str]:
 
 
 def _without_row_numbers(schema: pa.Schema) -> pa.Schema:
-    """A schema without the index that pandas stores if rows were selected or sorted; it has no name."""
+    """Return a schema without the unnamed index that pandas stores when rows were selected or sorted."""
     unnamed = [name for name in _stored_index(schema) if name.startswith("__index_level_")]
     return pa.schema([field for field in schema if field.name not in unnamed], schema.metadata)
 
