@@ -20,7 +20,6 @@ from sumosurv.export import export_onnx
 
 DATASETS = ("flchain", "gbsg", "metabric", "support")
 ROWS = 1500  # to fit on
-PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
 
 
 def feeds(session, X, times):
@@ -84,25 +83,6 @@ def ask(model, X, times):
     return model.predict_survival_function(X, times), model.predict_density(X, times)
 
 
-def page(rows, batch):
-    """The table of docs/performance.md."""
-    lines = [
-        "| dataset | precision | error of S | error of f | error of risk | KiB | written in, s | one row, ms (library) "
-        f"| {batch} rows, s (library) |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    for r in rows:
-        lines.append(
-            f"| {r['dataset']} | {r['precision']} | {r['error_S']:.1e} | {r['error_f']:.1e} | {r['error_risk']:.1e} | "
-            f"{r['bytes'] / 1024:,.0f} | {r['seconds_to_write']:.2f} | {1e3 * r['one_row']:.1f} "
-            f"({1e3 * r['one_row_library']:.0f}) | {r['batch']:.2f} ({r['batch_library']:.2f}) |"
-        )
-    text = PAGE.read_text(encoding="utf-8")
-    begin, end = "<!-- begin export -->\n", "<!-- end export -->"
-    first, last = text.index(begin) + len(begin), text.index(end)
-    PAGE.write_text(text[:first] + "\n".join(lines) + "\n" + text[last:], encoding="utf-8")
-
-
 def main():
     parser = arguments(__doc__)
     parser.add_argument("--epochs", type=int, default=2)
@@ -114,8 +94,6 @@ def main():
     settings = {"epochs": options.epochs, "rows": ROWS, "times": TIMES, "batch": batch}
     settings["onnxruntime"] = onnxruntime.__version__
     keep(options, "export", settings, {"rows": rows})
-    if options.out is not None:
-        page(rows, batch)
 
 
 if __name__ == "__main__":

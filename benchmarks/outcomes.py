@@ -189,10 +189,10 @@ def study(name, n, seed):
 
 
 TITLES = {
-    "late_entry": ("Late entry", "entry ignored"),
-    "visits": ("Visits", "event at the visit that found it"),
-    "causes": ("Competing causes", "other causes as censoring"),
-    "changing": ("A covariate that changes", "treated from the start"),
+    "late_entry": ("Delayed entry", "entry ignored"),
+    "visits": ("Interval censoring", "event at the visit that found it"),
+    "causes": ("Competing risks", "other causes as censoring"),
+    "changing": ("Time-varying covariate", "treated from the start"),
 }
 
 
@@ -216,7 +216,8 @@ def draw(found, folder):
         ax.legend(fontsize=8, frameon=False)
     for ax in axes[1]:
         ax.set_xlabel("time")
-    fig.savefig(Path(folder) / "outcomes.png", dpi=130)
+    folder.mkdir(parents=True, exist_ok=True)
+    fig.savefig(folder / "outcomes.png", dpi=130)
 
 
 def main():

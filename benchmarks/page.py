@@ -44,11 +44,12 @@ def number(value):
 
 
 def where(record):
-    """On what machine."""
+    """On what machine, and with which commit if the record names one."""
     settings = record["configuration"]
-    threads = settings["threads"]
+    threads, commit = settings["threads"], record.get("commit")
     return (
         f"{settings['machine']}, {threads} CPU thread{'s' if threads > 1 else ''}, torch {record['versions']['torch']}"
+        f"{f', commit {commit}' if commit else ''}"
     )
 
 
@@ -218,8 +219,22 @@ def explain(record):
     return markdown(header, lines)
 
 
+def export(record):
+    """Exported models: errors, sizes and seconds, with the seconds of the library."""
+    lines = [
+        (r["dataset"], r["precision"], *(f"{r[name]:.1e}" for name in ("error_S", "error_f", "error_risk")),
+         f"{r['bytes'] / 1024:,.0f}", f"{r['seconds_to_write']:.2f}",
+         f"{1e3 * r['one_row']:.1f} ({1e3 * r['one_row_library']:.0f})", f"{r['batch']:.2f} ({r['batch_library']:.2f})")
+        for r in record["results"]["rows"]
+    ]  # fmt: skip
+    header = ("dataset", "precision", "error of S", "error of f", "error of risk", "KiB", "written in, s",
+              "one row, ms (library)", f"{record['configuration']['batch']} rows, s (library)")  # fmt: skip
+    return markdown(header, lines)
+
+
 TABLES = {
     "explain": explain,
+    "export": export,
     "inference": inference,
     "training": training,
     "scale": scale,

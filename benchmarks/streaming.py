@@ -12,7 +12,8 @@ flat. "cpu" is the processor time, which depends less on other work on the machi
     python benchmarks/streaming.py --parity --out results
     python benchmarks/streaming.py --draw results/streaming.json --picture docs/figures/streaming.png
 
-A record in the folder of --out is extended: sizes that are not measured again are kept.
+A record in the folder of --out is extended: sizes that are not measured again are kept. It must have been made with the
+same commit on the same machine, since it names one of each.
 """
 
 import json
@@ -26,7 +27,7 @@ from pathlib import Path
 import numpy as np
 from _measure import arguments, machine, peak_memory, show
 from _measure import start as begin
-from _record import make_record, save_record
+from _record import current_commit, make_record, save_record
 
 COLUMNS = ("rows", "step", "seconds", "us_per_row", "cpu_us_per_row", "peak_gib", "limit_gib", "log_likelihood")
 STEPS = ("fit", "evaluate", "predict")
@@ -228,8 +229,12 @@ def main():
     sizes = options.rows or ([10**5, 10**6] if options.quick else [10**5, 10**6, 10**7])
     kept, compared = [], {}
     if options.out is not None and (path := options.out / "streaming.json").exists():
-        before = json.loads(path.read_text())["results"]
-        kept, compared = before["rows"], before.get("parity", {})
+        record = json.loads(path.read_text())
+        if (record.get("commit"), record["configuration"]["machine"]) != (current_commit(), machine("cpu")):
+            raise SystemExit(
+                f"{path} was made with another commit or on another machine; give another folder as --out."
+            )
+        kept, compared = record["results"]["rows"], record["results"].get("parity", {})
     if options.parity:
         compared = parity(options.threads)
         print(compared)
