@@ -1,12 +1,17 @@
 """Members that are trained in several processes: the same bits for every number of processes."""
 
+import multiprocessing
 import os
 import signal
+import time
+import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from sumosurv import SumoNet, Surv, WeibullNet, datasets
+from sumosurv.fitting import plan
 from sumosurv.networks import TrainingError
 from sumosurv.training import forked, loop
 from sumosurv.training.forked import Forked, can_fork
@@ -62,6 +67,45 @@ def test_the_number_of_processes_does_not_change_the_bits(rows, sizes, method, s
     for n_jobs in (2, 7):
         check_equal(one, fit(rows, n_jobs, method, **settings), rows[0])
     assert set(sizes) == {2}  # five members, at least two in each process
+
+
+@needs_fork
+def test_other_components_have_processes_of_their_own(rows, monkeypatch):
+    """Their warnings and failures are those of a fit in one process."""
+    real, own = plan.FitPlan.fit, os.getpid()
+
+    def fit_of_component(self, *arguments, **options):
+        if self.name == "lognormal":
+            raise TrainingError("no finite likelihood")
+        assert (os.getpid() == own) == (self.name == "network")
+        warnings.warn(f"from {self.name}", UserWarning, stacklevel=2)
+        return real(self, *arguments, **options)
+
+    monkeypatch.setattr(plan.FitPlan, "fit", fit_of_component)
+    with pytest.warns(UserWarning, match="from|could not be trained") as seen:
+        fitted = fit(rows, 5)
+    texts = [str(warning.message) for warning in seen]
+    components = ["network", "small_network", "proportional_hazards"]
+    assert texts[:3] == [f"from {name}" for name in components]
+    assert "1 of 4 components could not be trained" in texts[3]
+    assert list(fitted.components_["component"]) == components
+
+
+@needs_fork
+def test_ctrl_c_ends_the_other_components_too(rows, monkeypatch):
+    real = plan.FitPlan.fit
+
+    def fit_of_component(self, *arguments, **options):
+        if self.name == "network":
+            return replace(real(self, *arguments, **options), interrupted=True)
+        time.sleep(60)
+
+    monkeypatch.setattr(plan.FitPlan, "fit", fit_of_component)
+    model = SumoNet(n_jobs=5, n_members=5, max_epochs=3, batch_size=45, random_state=0)
+    with pytest.warns(RuntimeWarning, match="interrupted"), pytest.raises(KeyboardInterrupt):
+        model.fit(*rows)
+    assert list(model.components_["component"]) == ["network"]
+    assert not multiprocessing.active_children()
 
 
 @needs_fork

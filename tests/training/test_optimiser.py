@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from sumosurv.networks import select_members
-from sumosurv.training.step import PopulationAdamW, gradients
+from sumosurv.training.step import PopulationAdamW
 
 RATES, DECAYS = [0.1, 0.01, 0.003], [0.0, 0.3, 0.05]
 
@@ -44,7 +44,7 @@ def update(request, monkeypatch):
 
 def down(optimiser, loss, factor=1.0):
     """Take one step."""
-    return optimiser.step(gradients(loss, optimiser.parameters), factor)
+    return optimiser.step(optimiser.gradient(loss), factor)
 
 
 def make(members=3, scale=1.0):
@@ -120,7 +120,9 @@ def test_a_step_that_is_not_taken_leaves_no_trace(bad):
 
 def test_parameters_are_views_of_one_matrix():
     net, ours = make()
-    assert ours.weights.shape == (3, 25)
+    assert all(torch.equal(p, view) for p, view in zip(net.parameters(), ours.views(ours.weights)))
+    # products of matrices round differently if alignments differ, for example if there are fewer members
+    assert all((p[k].data_ptr() - ours.weights.data_ptr()) % 64 == 0 for p in net.parameters() for k in range(3))
     with torch.no_grad():
         ours.weights[1] = 7.0
     assert all((p[1] == 7.0).all() for p in net.parameters())

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -18,12 +22,13 @@ from sumosurv.fitting.stack import FittedPopulation, FittedStack
 from sumosurv.networks import Encoder, ModuleEncoder, PopulationNetwork, Rows, TableEncoder, select_members
 from sumosurv.training import ALONE, Checkpoints, TrainingError, Workers
 from sumosurv.training.batches import Member, RowNumbers, batch_rows, fold_rows, split_rows
-from sumosurv.training.loop import History, Schedule, held_out_terms, train
+from sumosurv.training.forked import Forked, can_fork
+from sumosurv.training.loop import LEAST_MEMBERS, History, Schedule, held_out_terms, train
 from sumosurv.training.processes import find_device, threads
 from sumosurv.warn import warn_user
 
 _PRIOR_ROWS = 2.0  # weight, in rows, of the prior that all components are equally good
-_ITERATIONS, _CONVERGED = 5000, 1e-7
+_ITERATIONS, _CONVERGED = 100, 1e-9
 _LEAST_WEIGHT = 0.01  # components with a smaller weight are dropped
 
 Array = npt.NDArray[np.float64]
@@ -264,30 +269,81 @@ def fit_components(
     trained: list[TrainedComponent] = []
     failures: list[TrainingError] = []
     interrupted = False
+    tasks: list[Any] = []  # functions without arguments that return a TrainedComponent
     for plan in plans:
         seeds = random.randint(0, 2**31 - 1, size=plan.method.n_members)
         own = splits or [split_rows(rows.outcome, int(s), plan.method.validation_fraction) for s in seeds]
         members = [plan.member(int(seed), *split) for seed, split in zip(seeds, own)]
         if several and not has_validation_data:
             members = [replace(member, stops_together=True) for member in members]
-        try:
-            trained.append(plan.fit(rows, members, score_held_out=several))
-        except TrainingError as error:
-            failures.append(error)
-            continue
-        except KeyboardInterrupt:
-            if not trained:
-                raise
-            interrupted = True
-            break
-        interrupted = trained[-1].interrupted
-        if interrupted:
-            break
+        tasks.append(partial(plan.fit, rows, members, score_held_out=several))
+    with ExitStack() as processes:
+        if _spare_processes(plans):
+            tasks[1:] = [processes.enter_context(_InProcess(plan, task)) for plan, task in zip(plans[1:], tasks[1:])]
+        for task in tasks:
+            try:
+                trained.append(task())
+            except TrainingError as error:
+                failures.append(error)
+                continue
+            except KeyboardInterrupt:
+                if not trained:
+                    raise
+                interrupted = True
+                break
+            interrupted = trained[-1].interrupted
+            if interrupted:
+                break
     if not trained:
         raise failures[0]
     if failures:
         warn_user(f"{len(failures)} of {len(plans)} components could not be trained: {failures[0]}", UserWarning)
     return stack_components(model, trained, rows, interrupted=interrupted)
+
+
+def _spare_processes(plans: Sequence[FitPlan]) -> bool:
+    """Whether ``n_jobs`` processes are more than the first component can use, so that each other one gets its own."""
+    method = plans[0].method
+    if method.n_jobs is None or method.verbose or plans[0].checkpoints is not None or plans[0].workers.size > 1:
+        return False
+    spare = effective_n_jobs(method.n_jobs) - max(1, method.n_members // LEAST_MEMBERS)
+    return spare >= len(plans) - 1 and can_fork() and find_device(method.device).type == "cpu"
+
+
+class _InProcess:
+    """A component that is fitted in a process of its own while others are; calling it waits for the result."""
+
+    def __init__(self, plan: FitPlan, task: partial[TrainedComponent]) -> None:
+        alone = replace(plan, method=plan.method._with(n_jobs=1))
+        self._process = Forked([lambda: _Recorded(partial(alone.fit, *task.args, **task.keywords))])
+
+    def __enter__(self) -> Self:
+        self._process.__enter__()
+        self._process.begin("run")
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._process.__exit__(*error)
+
+    def __call__(self) -> TrainedComponent:
+        ((result, warned),) = self._process.end()
+        for message, category in warned:
+            warn_user(message, category)
+        made: TrainedComponent = result
+        return made
+
+
+@dataclass(frozen=True)
+class _Recorded:
+    """A task and the warnings that it issues."""
+
+    task: Callable[[], Any]
+
+    def run(self) -> tuple[Any, list[tuple[str, type[Warning]]]]:
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            result = self.task()
+        return result, [(str(warning.message), warning.category) for warning in seen]
 
 
 def stack_components(
@@ -317,7 +373,7 @@ def _folds(rows: PreparedRows, fraction: float, count: int, random: np.random.Ra
 
 
 def stacking_weights(log_likelihood: Array, weight: Array | None = None) -> Array:
-    r"""Stacking: return the mixture weights that maximise the likelihood of held-out rows, by EM.
+    r"""Stacking: return the mixture weights that maximise the likelihood of held-out rows, by Newton's method.
 
     .. math:: \max_w \; \sum_i \log \sum_k w_k e^{\ell_{ik}} + \frac{2}{K} \sum_k \log w_k,
 
@@ -340,13 +396,23 @@ def stacking_weights(log_likelihood: Array, weight: Array | None = None) -> Arra
     parts = log_likelihood.shape[1]
     own = np.ones(int(known.sum())) if weight is None else weight[known]
     likelihood = np.exp(log_likelihood[known] - best[known, None])
+    prior = _PRIOR_ROWS / parts
+
+    def objective(shares: Array) -> float:
+        return float(own @ np.log(likelihood @ shares) + prior * np.log(shares).sum())
+
     shares = np.full(parts, 1.0 / parts)
+    value = objective(shares)
     for _ in range(_ITERATIONS):
-        joint = likelihood * shares
-        counts = own @ (joint / joint.sum(axis=1, keepdims=True))
-        new = (counts + _PRIOR_ROWS / parts) / (own.sum() + _PRIOR_ROWS)
-        done = np.abs(new - shares).max() < _CONVERGED
-        shares = new
-        if done:
+        ratio = likelihood / (likelihood @ shares)[:, None]
+        slope = own @ ratio + prior / shares
+        curvature = (ratio * own[:, None]).T @ ratio + np.diag(prior / shares**2)
+        free, along = np.linalg.solve(curvature, np.stack([slope, np.ones(parts)], axis=1)).T
+        step = free - free.sum() / along.sum() * along  # the weights still sum to one
+        step *= min(1.0, 0.9 / max(-(step / shares).min(), 1e-300))  # and stay positive
+        while (after := objective(shares + step)) < value and np.abs(step).max() > _CONVERGED:
+            step *= 0.5
+        shares, value = shares + step, after
+        if np.abs(step).max() <= _CONVERGED:
             break
     return shares

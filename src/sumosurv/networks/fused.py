@@ -13,7 +13,6 @@ layer. The speed comes from the following:
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from importlib.util import find_spec
 from types import ModuleType
@@ -23,24 +22,23 @@ import torch
 from torch import Tensor
 
 from sumosurv.distributions.monotone import NEEDS_SLOPE, Quantity, survival_head
-from sumosurv.networks.layers import TimeFeatures, positive_weight
+from sumosurv.networks.layers import TimeFeatures, Workspace, positive_weight
 from sumosurv.warn import warn_user
 
-_CACHE_BYTES = 1 << 21  # size of one hidden layer per CPU thread
+_CACHE_BYTES = 1 << 22  # size of one hidden layer per CPU thread
 _GPU_CELLS = 1 << 20  # subjects × times at once, on a GPU without the kernel
 _LARGEST = {torch.float64: 350.0, torch.float32: 40.0}  # products of two exponentials of such numbers are finite
 _CACHED_TIMES = 1 << 18  # most times, over all subjects, whose features are cached for the next member
 
 
-def _sigmoid_of_sums(rows: Tensor, columns: Tensor, out: Tensor) -> bool:
-    """Write σ(rows[w, i] + columns[w, j]) to ``out`` (w, n, m), as 1 / (1 + e^-row e^-column); False if that overflows.
+def _separate_exponentials(rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Return e^-row and e^-column, from which σ(row + column) = 1 / (1 + e^-row e^-column); None if that overflows.
 
     An exponential per row and column instead of one per cell: a third of the time on a CPU, nothing gained on a GPU.
     """
-    if out.is_cuda or max(float(rows.abs().amax()), float(columns.abs().amax())) > _LARGEST[out.dtype]:
-        return False
-    torch.mul(torch.exp(-rows)[:, :, None], torch.exp(-columns)[:, None], out=out).add_(1.0).reciprocal_()
-    return True
+    if rows.is_cuda or max(float(part.abs().amax()) for part in (rows, columns)) > _LARGEST[rows.dtype]:
+        return None
+    return torch.exp(-rows)[:, :, None], torch.exp(-columns)[:, None]
 
 
 class Layer(NamedTuple):
@@ -74,22 +72,6 @@ class MemberTimes:
         if t.numel() <= _CACHED_TIMES:
             self._kept.append((t.clone(), value, slope))  # the caller may modify its tensor
         return value, slope
-
-
-class Workspace:
-    """Memory for the hidden layers, reused by every tile: new pages cost more than the arithmetic on them."""
-
-    def __init__(self, like: Tensor) -> None:
-        self._like = like
-        self._held: dict[str, Tensor] = {}
-
-    def __call__(self, name: str, *shape: int) -> Tensor:
-        """Return an uninitialised tensor, in the memory of the last one of this name."""
-        size = math.prod(shape)
-        held = self._held.get(name)
-        if held is None or held.numel() < size:
-            held = self._held[name] = self._like.new_empty(size)
-        return held[:size].view(shape)
 
 
 class FusedCurve:
@@ -179,10 +161,14 @@ class FusedCurve:
         if shared and ready is not None:
             grid = [part[0].T.contiguous().to(code.dtype) for part in ready]  # (F, m) each
             with_one = torch.cat([grid[0], torch.ones_like(grid[0][:1])])
+            separate = (
+                None if self.gate else _separate_exponentials(2.0 * code[:, : self.width].T, self.time_weight @ grid[0])
+            )
         for i in range(0, n, step):
             rows = slice(i, min(i + step, n))
             if shared:
-                h, slope = self._on_grid(code[rows], with_one, grid[1], with_slope, work)
+                exponentials = None if separate is None else (separate[0][:, rows], separate[1])
+                h, slope = self._on_grid(code[rows], with_one, grid[1], exponentials, with_slope, work)
             else:
                 times = self.times(t[rows]) if ready is None else (ready[0][rows], ready[1][rows])
                 h, slope = self._own_times(code[rows], times, with_slope, work)
@@ -195,14 +181,22 @@ class FusedCurve:
         return max([self.width, *(len(layer.weight) for layer in self.layers)])
 
     def _on_grid(
-        self, code: Tensor, value: Tensor, slope: Tensor, with_slope: bool, work: Workspace
+        self,
+        code: Tensor,
+        value: Tensor,
+        slope: Tensor,
+        exponentials: tuple[Tensor, Tensor] | None,
+        with_slope: bool,
+        work: Workspace,
     ) -> tuple[Tensor, Tensor | None]:
         """h and its slope, (n, m), on a common grid with features ``value`` (F + 1, m; the last row is ones)."""
         n, f, m = len(code), *slope.shape
         gates = code[:, self.width : self.width + f] if self.gate else code.new_ones(n, 1)
         cells = (self.width, n, m)
         s, ds = work("s", *cells), None
-        if self.gate or not _sigmoid_of_sums(2.0 * code[:, : self.width].T, self.time_weight @ value[:-1], s):
+        if exponentials is not None:
+            torch.mul(*exponentials, out=s).add_(1.0).reciprocal_()
+        else:
             # each subject's gated weights, with its covariate term in the last column
             table = work("table", f + 1, self.width, n)
             torch.mul(self.time_weight.T[:, :, None], gates.T[:, None], out=table[:f])

@@ -20,6 +20,22 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 
+class Workspace:
+    """Named tensors in memory that is used again: new pages cost more than the arithmetic on them."""
+
+    def __init__(self, like: Tensor) -> None:
+        self._like = like
+        self._held: dict[str, Tensor] = {}
+
+    def __call__(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+        """Return an uninitialised tensor, in the memory of the last one of this name."""
+        size = math.prod(shape)
+        held = self._held.get(name)
+        if held is None or held.numel() < size:
+            held = self._held[name] = self._like.new_empty(size, dtype=dtype)
+        return held[:size].view(shape)
+
+
 def _mix(x: Tensor) -> Tensor:
     """A bijection of 32-bit integers under which close inputs have unrelated outputs."""
     y = (x >> 16).bitwise_and_(0xFFFF).bitwise_xor_(x).mul_(0x21F0AAAD)
@@ -31,9 +47,9 @@ _HALF, _SHIFT = np.uint32(16), np.uint32(15)
 _FIRST, _SECOND, _FACTOR = np.uint32(0x21F0AAAD), np.uint32(0x735A2D97), np.uint32(31)
 
 
-def _mix_on_host(x: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
-    """`_mix` in NumPy, which has unsigned integers and takes a third of the time; overwrites x."""
-    y = x >> _HALF
+def _mix_on_host(x: npt.NDArray[np.uint32], y: npt.NDArray[np.uint32] | None = None) -> npt.NDArray[np.uint32]:
+    """`_mix` in NumPy, which has unsigned integers and takes a third of the time; overwrites x and y."""
+    y = np.right_shift(x, _HALF, out=y)
     y ^= x
     y *= _FIRST
     y ^= np.right_shift(y, _SHIFT, out=x)
@@ -59,14 +75,17 @@ def stream_key(seeds: Tensor, *counters: Tensor | int) -> Tensor:
     return key
 
 
-def random_bits(keys: Tensor, count: int, first: int = 0) -> Tensor:
+def random_bits(keys: Tensor, count: int, first: int = 0, memory: Workspace | None = None) -> Tensor:
     """(K, count) integers, uniform over all 32-bit values; row k depends on ``keys[k]`` alone.
 
-    The stream is read from position ``first`` on, so consecutive parts of it can be drawn separately.
+    The stream is read from position ``first`` on, so consecutive parts of it can be drawn separately. On a CPU, the
+    result can be kept in ``memory``.
     """
     if _in_host_memory(keys):
-        bits = _mix_on_host(_places(count, first) + _unsigned(keys)[:, None])
-        return torch.from_numpy(bits.view(np.int32))
+        memory = memory or Workspace(keys)
+        x, y = (_unsigned(memory(name, len(keys), count, dtype=torch.int32)) for name in ("places", "bits"))
+        np.add(_places(count, first), _unsigned(keys)[:, None], out=x)
+        return torch.from_numpy(_mix_on_host(x, y).view(np.int32))
     # not cached: a CUDA graph must not use tensors that were made outside its capture
     return _mix(_hashed_places(count, first, keys.device) + keys[:, None])
 
@@ -105,10 +124,18 @@ _Module = TypeVar("_Module", bound=nn.Module)
 Activation = Literal["silu", "relu", "tanh", "gelu"]
 Positive = Literal["square", "softplus", "abs"]
 
+
+def _tanh(z: Tensor) -> Tensor:
+    """tanh z; without gradients, as 2σ(2z) - 1, which takes a quarter of the time on a CPU."""
+    if z.is_cuda or (torch.is_grad_enabled() and z.requires_grad):
+        return torch.tanh(z)
+    return torch.sigmoid(2.0 * z).mul_(2.0).sub_(1.0)
+
+
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": functional.silu,
     "relu": torch.relu,
-    "tanh": torch.tanh,
+    "tanh": _tanh,
     "gelu": functional.gelu,
 }
 
@@ -231,6 +258,15 @@ class MemberDropout(MemberStream):
             return None
         keep = keep_mask(self.keys(), self.threshold, shape, self.first_row * math.prod(shape[1:]), dtype)
         return keep.mul_((1.0 - self.rates).to(dtype).reciprocal().reshape(-1, *[1] * len(shape)))
+
+    def fill(self, mask: Tensor, memory: Workspace) -> None:
+        """Write the values of `mask` to a tensor in host memory; by NumPy, in half the time."""
+        count = mask[0].numel()
+        bits = random_bits(self.keys(), count, self.first_row * math.prod(mask.shape[2:]), memory)
+        kept = memory("kept", len(mask), count, dtype=torch.bool).numpy()
+        np.greater_equal(bits.numpy(), self.threshold.numpy()[:, None], out=kept)
+        factor = (1.0 - self.rates).to(mask.dtype).reciprocal()
+        np.multiply(kept, factor.numpy()[:, None], out=mask.numpy().reshape(kept.shape))
 
     def forward(self, x: Tensor) -> Tensor:
         """In training, set entries of x (K, n, w) to zero at random and multiply the others by 1 / (1 - rate)."""

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from sumosurv.distributions import Monotone, SurvivalDistribution
 from sumosurv.distributions.monotone import monotone_log_likelihood_terms
-from sumosurv.networks.encoders import Batch, Encoder
+from sumosurv.networks.encoders import Batch, Encoder, take_rows
 from sumosurv.networks.fused import FusedCurve, fused_curves
 from sumosurv.networks.layers import (
     MemberLinear,
@@ -238,8 +238,8 @@ class MonotoneCurves(Curves):
         self._known: Tensor | None = None  # time features of each row
         features = network.mixed.features
         if batch is not None and len(features.table) == 1 and code.device.type == "cpu":
-            every = batch.table.remembered(features, self._features_of)
-            self._known = every[batch.index].permute(0, 2, 1, 3)[:, :, :, None]
+            every = batch.table.remembered(features, network.features_of)
+            self._known = take_rows(every, batch.index).permute(0, 2, 1, 3)[:, :, :, None]
 
     @cached_property
     def log_start(self) -> Tensor | None:
@@ -274,24 +274,11 @@ class MonotoneCurves(Curves):
         mixed = self.network.mixed
         if self.network.derivative != "forward":
             return mixed.jet(self.code, t, self.network.derivative)
-        time = self._features(t) if self._known is None else self._known
+        time = self.network.features(t) if self._known is None else self._known
         h, *start, slope = mixed.from_features(self.code, time, with_slope=True)
         if start:
             self.log_start = functional.logsigmoid(-start[0])
         return h, slope
-
-    def _features(self, t: Tensor) -> Tensor:
-        """Stack τ(t), τ(0) if S(0) is needed, and τ'(t) on a second axis."""
-        features = self.network.mixed.features
-        times = [*features(t)]
-        if self.network.anchored:
-            times.insert(1, features(t.new_zeros(1, 1, 1))[0].expand_as(times[0]))
-        return torch.stack(times, dim=1)
-
-    def _features_of(self, times: Tensor) -> Tensor:
-        """Return the features of each time, (n, 2 or 3, F)."""
-        near = times.clamp_max(HORIZON) if self.network.tail else times
-        return self._features(near[None, :, None])[0, :, :, 0].transpose(0, 1)
 
 
 class MonotoneNetwork(TailedNetwork):
@@ -321,6 +308,18 @@ class MonotoneNetwork(TailedNetwork):
         self.encoder, self.mixed = encoder, mixed
         self.anchored, self.tail = anchored, tail
         self.derivative: Derivative = derivative
+
+    def features(self, t: Tensor) -> Tensor:
+        """Stack τ(t), τ(0) if S(0) is needed, and τ'(t) on a second axis."""
+        times = [*self.mixed.features(t)]
+        if self.anchored:
+            times.insert(1, self.mixed.features(t.new_zeros(1, 1, 1))[0].expand_as(times[0]))
+        return torch.stack(times, dim=1)
+
+    def features_of(self, times: Tensor) -> Tensor:
+        """Return `features` of each time up to the horizon, (n, 2 or 3, F)."""
+        near = times.clamp_max(HORIZON) if self.tail else times
+        return self.features(near[None, :, None])[0, :, :, 0].transpose(0, 1).contiguous()
 
     def curves_to_horizon(self, embedding: Tensor, batch: Batch | None) -> MonotoneCurves:
         """Return the curves of rows with these embeddings."""

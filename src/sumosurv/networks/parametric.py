@@ -13,7 +13,7 @@ from torch.nn.functional import softplus
 from sumosurv.distributions import Gompertz, ProportionalHazards, Remaining, SurvivalDistribution
 from sumosurv.distributions.parametric import Parametric
 from sumosurv.families import LogTerms, gompertz, proportional_hazards
-from sumosurv.networks.encoders import Batch, Encoder
+from sumosurv.networks.encoders import Batch, Encoder, take_rows
 from sumosurv.networks.layers import MemberLinear, TimeFeatures
 from sumosurv.networks.population import Curves, LikelihoodNetwork
 
@@ -188,8 +188,8 @@ class ProportionalHazardsCurves(Curves):
         self._known: tuple[Tensor, Tensor, Tensor] | None = None
         baseline = network.baseline
         if batch is not None and len(baseline.features.table) == 1 and log_risk.device.type == "cpu":
-            every = batch.table.remembered(baseline, self._baseline_of)
-            log_hazard, log_slope = torch.split(every[batch.index], 1, dim=2)
+            every = batch.table.remembered(baseline, network.baseline_of)
+            log_hazard, log_slope = torch.split(take_rows(every, batch.index), 1, dim=2)
             self._known = log_hazard, log_slope, every[None, -1:, :1]
 
     def observed(self, t: Tensor, event: Tensor) -> Tensor:
@@ -206,11 +206,6 @@ class ProportionalHazardsCurves(Curves):
 
     def _with_baseline(self, log_hazard: Tensor, log_slope: Tensor, log_start: Tensor) -> tuple[Tensor, Tensor]:
         return proportional_hazards(self.log_risk, self.log_power, log_hazard, log_slope, log_start)[:2]
-
-    def _baseline_of(self, times: Tensor) -> Tensor:
-        """Return c and log c' at each time and, in the last row, at time zero."""
-        both = self.network.baseline(torch.cat([times, times.new_zeros(1)])[None, :, None])
-        return torch.cat([part[0] for part in both], dim=1)
 
 
 class ProportionalHazardsNetwork(LikelihoodNetwork):
@@ -243,6 +238,11 @@ class ProportionalHazardsNetwork(LikelihoodNetwork):
             ProportionalHazards(self._log_baseline, log_risk, power[0], breaks)
             for log_risk, power in zip(self.head(embedding)[:, :, 0], self.log_power)
         ]
+
+    def baseline_of(self, times: Tensor) -> Tensor:
+        """Return c and log c' at each time and, in the last row, at time zero."""
+        both = self.baseline(torch.cat([times, times.new_zeros(1)])[None, :, None])
+        return torch.cat([part[0] for part in both], dim=1)
 
     def _log_baseline(self, t: Tensor) -> tuple[Tensor, Tensor]:
         """Return c(t) and log c'(t) for times (n or 1, m)."""

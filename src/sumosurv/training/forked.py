@@ -62,11 +62,19 @@ class Forked:
 
     def ask(self, method: str, *arguments: Sequence[Any]) -> list[Any]:
         """Call a method of all objects in parallel; each argument has one value per object."""
+        self.begin(method, *arguments)
+        return self.end()
+
+    def begin(self, method: str, *arguments: Sequence[Any]) -> None:
+        """Call a method of all objects without waiting for the results."""
         while self._asked:
             self._answer(self._asked[0])
         for pipe, own in zip(self._pipes, zip(*arguments) if arguments else [()] * len(self._pipes)):
             pipe.send((method, own))
             self._asked.append(pipe)
+
+    def end(self) -> list[Any]:
+        """Return the results of the last call."""
         return [self._answer(pipe) for pipe in self._pipes]
 
     def _answer(self, pipe: Connection) -> Any:

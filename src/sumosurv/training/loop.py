@@ -15,18 +15,20 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from sumosurv.networks import Batch, ModuleEncoder, PopulationNetwork, Rows, Table, TrainingError, select_members
+from sumosurv.networks import ModuleEncoder, PopulationNetwork, Rows, Table, TrainingError, select_members
+from sumosurv.networks.recorded import RecordedNetwork, can_record
 from sumosurv.training.batches import Batches, Member, TableBatches, total_weight
 from sumosurv.training.checkpoint import Checkpoint, training_digest
 from sumosurv.training.forked import Forked, can_fork
 from sumosurv.training.processes import ALONE, Workers, check_shareable, explain_memory, threads
-from sumosurv.training.step import TrainingStep, as_cuda_graph, weighted
+from sumosurv.training.step import TrainingStep, as_cuda_graph
 from sumosurv.warn import warn_user
 
 Floats = npt.NDArray[np.float64]
 
 _WHOLE_VECTORS = 32  # rows in these multiples: no vector of torch's loops then holds numbers of two members
-_LEAST_MEMBERS = 2  # per process: torch multiplies the matrices of a single network in another order
+LEAST_MEMBERS = 2  # per process: torch multiplies the matrices of a single network in another order
+_ROWS_ON_CPU = 512  # per member, evaluated at once
 _STALLED_EPOCHS = 3  # a member that takes no step for so many epochs has failed
 
 
@@ -234,6 +236,7 @@ class _Part:
             task.network, task.batches, task.members, schedule.max_epochs, schedule.workers, schedule.row_multiple
         )
         self.run_step = as_cuda_graph(self.step) if task.table.device.type == "cuda" else self.step
+        self.recorded = None if task.valid_rows is None else _record(task.network, task.table, task.valid_rows)
         self.best = _BestWeights(self.step, task.members, schedule)
         self.moved = self.step.moved.clone()  # in the last epoch
 
@@ -258,7 +261,8 @@ class _Part:
         mean = (likelihood / task.batches.totals).cpu().numpy()
         if task.valid_rows is None:
             return mean, None
-        return mean, mean_terms(task.network, task.table, task.valid_rows, workers).cpu().numpy()
+        held_out = mean_terms(task.network, task.table, task.valid_rows, workers, self.recorded)
+        return mean, held_out.cpu().numpy()
 
     def update_best(self, epoch: int, score: Floats | None) -> tuple[Floats, bool]:
         """Keep the weights of members with a better score; return the best scores, and whether any member continues."""
@@ -290,7 +294,7 @@ def _blocks(task: _Task) -> list[slice]:
         or any(isinstance(module, ModuleEncoder) for module in task.network.modules())
         or not can_fork()
     )
-    n = 1 if alone else max(1, min(schedule.n_jobs or 1, count // _LEAST_MEMBERS))
+    n = 1 if alone else max(1, min(schedule.n_jobs or 1, count // LEAST_MEMBERS))
     return [slice(count * i // n, count * (i + 1) // n) for i in range(n)]
 
 
@@ -370,11 +374,17 @@ def _pooled(scores: Floats, weight: Tensor) -> Floats:
 
 
 @torch.no_grad()
-def mean_terms(network: PopulationNetwork, table: Table, rows: Rows, workers: Workers = ALONE) -> Tensor:
+def mean_terms(
+    network: PopulationNetwork,
+    table: Table,
+    rows: Rows,
+    workers: Workers = ALONE,
+    recorded: RecordedNetwork | None = None,
+) -> Tensor:
     """Return each member's mean log-likelihood (or objective) on its rows, without dropout, (K,) in float64."""
     total = torch.zeros(len(rows.index), dtype=torch.float64, device=rows.index.device)
-    for batch, terms in _evaluated(network, table, rows.columns(workers.share(rows.index.shape[1]))):
-        total += weighted(torch.where(batch.present, terms, 0.0), batch).double().sum(1)
+    for part, terms in _evaluated(network, table, rows.columns(workers.share(rows.index.shape[1])), recorded):
+        total += torch.where(part.present, terms, 0.0).mul(table.row_weights(part.index)).double().sum(1)
     return workers.sum(total) / total_weight(table, rows)
 
 
@@ -384,16 +394,33 @@ def held_out_terms(network: PopulationNetwork, table: Table, rows: Rows) -> Tens
     return torch.cat([terms.double() for _, terms in _evaluated(network, table, rows)], dim=1)
 
 
-def _evaluated(network: PopulationNetwork, table: Table, rows: Rows) -> Iterator[tuple[Batch, Tensor]]:
-    """Yield the terms of some rows at a time, without dropout."""
-    was_training = network.training
+def _record(network: PopulationNetwork, table: Table, rows: Rows) -> RecordedNetwork | None:
+    """Return the recorded likelihood of so many rows at a time, if the network and the table are supported."""
+    if not can_record(network, table, training=False):
+        return None
+    chunk = max(1, min(_ROWS_ON_CPU, rows.index.shape[1]))
+    return RecordedNetwork(network, table, torch.zeros(len(rows.index), chunk, dtype=torch.long))
+
+
+def _evaluated(
+    network: PopulationNetwork, table: Table, rows: Rows, recorded: RecordedNetwork | None = None
+) -> Iterator[tuple[Rows, Tensor]]:
+    """Yield the terms of some rows at a time, without dropout; the last rows may be padding."""
+    was_training, recorded = network.training, recorded or _record(network, table, rows)
     network.eval()
-    longest = rows.index.shape[1]
-    chunk = network.validation_rows or longest
-    for start in range(0, longest, chunk):
+    chunk = network.validation_rows or rows.index.shape[1]
+    if recorded is not None:
+        chunk = recorded.index.shape[1]
+        rows = rows.padded(chunk)
+    elif rows.index.device.type == "cpu" and network.validation_rows is not None:
+        chunk = min(chunk, _ROWS_ON_CPU)
+    for start in range(0, rows.index.shape[1], chunk):
         part = rows.columns(slice(start, start + chunk))
-        batch = table.batch(part.index, part.present)
-        yield batch, network.terms(batch)
+        if recorded is None:
+            yield part, network.terms(table.batch(part.index, part.present))
+        else:
+            recorded.index.copy_(part.index)
+            yield part, recorded.terms()
     network.train(was_training)
 
 

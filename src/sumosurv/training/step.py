@@ -4,29 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from sumosurv.networks import Batch, PopulationNetwork, Rows
+from sumosurv.networks import PopulationNetwork, Rows
 from sumosurv.networks.layers import MemberStream
+from sumosurv.networks.recorded import RecordedNetwork, can_record
 from sumosurv.training.batches import Batches, Member
 from sumosurv.training.processes import ALONE, Workers
 
 _BETAS = 0.9, 0.999
 _EPSILON = 1e-8
-
-
-def weighted(values: Tensor, batch: Batch) -> Tensor:
-    """Return the values times the weights of the rows, if there are weights."""
-    return values if batch.outcome.weight is None else values * batch.outcome.weight
-
-
-def gradients(loss: Tensor, parameters: Sequence[Tensor]) -> Tensor:
-    """Return the gradient of a loss, (K, P): one row per member, in the order of the parameters."""
-    parts = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
-    with torch.no_grad():
-        return torch.cat([part.reshape(len(part), -1) for part in parts], dim=1)
+# on a CPU, rows and parameters begin at multiples of so many numbers: products round differently if alignments differ
+_ALIGNMENT = 16
 
 
 class PopulationAdamW:
@@ -34,7 +27,7 @@ class PopulationAdamW:
 
     The parameters of the network become views of one (K, P) matrix. A step is a handful of operations on that matrix
     (on the CPU, torch's fused AdamW), and storing or restoring a member's weights copies one row. A member skips a step
-    if its gradient is not finite. Gradients are summed over workers.
+    if its gradient is not finite. Gradients, matrices of the same layout, are summed over workers.
 
     .. math::
         m &\leftarrow β_1 m + (1 - β_1) g, \quad v \leftarrow β_2 v + (1 - β_2) g^2 \\
@@ -45,21 +38,39 @@ class PopulationAdamW:
         self, network: nn.Module, learning_rate: Tensor, weight_decay: Tensor, workers: Workers = ALONE
     ) -> None:
         self.parameters = [p for p in network.parameters() if p.requires_grad]
-        members = self.parameters[0].shape[0]
-        self.weights = torch.cat([p.detach().reshape(members, -1) for p in self.parameters], dim=1)
-        place = 0
-        for p in self.parameters:
-            size = p[0].numel()
-            p.data = self.weights[:, place : place + size].view(p.shape)
-            place += size
+        sizes = [p[0].numel() for p in self.parameters]
+        self._gaps = [0 if p.is_cuda else -size % _ALIGNMENT for p, size in zip(self.parameters, sizes)]
+        total = sum(sizes) + sum(self._gaps)
+        self.weights = self.parameters[0].detach().new_zeros(len(self.parameters[0]), total)
+        for p, view in zip(self.parameters, self.views(self.weights)):
+            view.copy_(p.detach())
+            p.data = view
         self.learning_rate = learning_rate[:, None].to(self.weights)
         self.weight_decay = weight_decay[:, None].to(self.weights)
         self.workers = workers
         self.mean, self.square = torch.zeros_like(self.weights), torch.zeros_like(self.weights)
         self.count = torch.zeros_like(self.learning_rate)  # steps that each member has taken
-        self._groups: dict[tuple[float, float], list[int]] = {}  # members with the same rate and decay
+        same: dict[tuple[float, float], list[int]] = {}  # members with the same rate and decay
         for k, settings in enumerate(zip(learning_rate.tolist(), weight_decay.tolist())):
-            self._groups.setdefault(settings, []).append(k)
+            same.setdefault(settings, []).append(k)
+        states = self.weights, self.mean, self.square, self.count[:, 0]
+        self._groups: list[tuple[Any, ...]] = [
+            (*settings, members, *([state[k] for k in members] for state in states))
+            for settings, members in same.items()
+        ]
+
+    def views(self, matrix: Tensor) -> list[Tensor]:
+        """Return the parts of a matrix that belong to the parameters, in their shapes."""
+        sizes = [p[0].numel() for p in self.parameters]
+        parts = torch.split(matrix, [size + gap for size, gap in zip(sizes, self._gaps)], dim=1)
+        return [part[:, :size].view(p.shape) for part, size, p in zip(parts, sizes, self.parameters)]
+
+    def gradient(self, loss: Tensor) -> Tensor:
+        """Return the gradient of a loss, one row per member."""
+        parts = torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
+        with torch.no_grad():
+            flat = [functional.pad(part.reshape(len(part), -1), (0, gap)) for part, gap in zip(parts, self._gaps)]
+            return torch.cat(flat, dim=1)
 
     @torch.no_grad()
     def step(self, g: Tensor, factor: float | Tensor = 1.0) -> Tensor:
@@ -72,14 +83,17 @@ class PopulationAdamW:
         taken = torch.isfinite(torch.linalg.vector_norm(g, dim=1))
         moves, factor = taken.tolist(), float(factor)
         self.count += taken[:, None]
-        states = list(zip(*(part.unbind() for part in (self.weights, g, self.mean, self.square, self.count[:, 0]))))
-        for (rate, decay), members in self._groups.items():
-            own = [states[k] for k in members if moves[k]]
+        rows = g.unbind()
+        for rate, decay, members, *states in self._groups:
+            own = [rows[k] for k in members]
+            if not all(moves[k] for k in members):
+                kept = [place for place, k in enumerate(members) if moves[k]]
+                own, *states = ([part[place] for place in kept] for part in (own, *states))
             if own:
-                weights, gradients, means, squares, counts = map(list, zip(*own))
+                weights, means, squares, counts = states
                 torch._fused_adamw_(
                     weights,
-                    gradients,
+                    own,
                     means,
                     squares,
                     [],
@@ -139,9 +153,9 @@ class TrainingStep:
         )
         self.streams = [module for module in network.modules() if isinstance(module, MemberStream)]
         self.workers, self.share = workers, workers.share(batches.size)
+        self.draws = torch.zeros((), dtype=torch.int32, device=device)  # counts the random numbers of all streams
         for stream in self.streams:
-            stream.step.zero_()
-            stream.first_row = self.share.start
+            stream.step, stream.first_row = self.draws, self.share.start
         own = max(1, self.share.stop - self.share.start)  # padding if there are more workers than rows
         own += -own % row_multiple
         self.index = torch.zeros(len(members), own, dtype=torch.long, device=device)
@@ -150,6 +164,11 @@ class TrainingStep:
         self.number = torch.zeros((), device=device)
         self.likelihood = torch.zeros(len(members), dtype=torch.float64, device=device)
         self.moved = torch.zeros(len(members), dtype=torch.bool, device=device)
+        self.recorded: RecordedNetwork | None = None
+        if can_record(network, self.table, training=True):
+            self.gradient = torch.zeros_like(self.optimiser.weights)
+            views = dict(zip(self.optimiser.parameters, self.optimiser.views(self.gradient)))
+            self.recorded = RecordedNetwork(network, self.table, self.index, views)
 
     def load(self, rows: Rows) -> None:
         """Make these rows of the table the current batch; each worker takes its share."""
@@ -161,15 +180,22 @@ class TrainingStep:
 
     def __call__(self) -> None:
         """Take one step."""
-        for stream in self.streams:
-            stream.step += 1
-        batch = self.table.batch(self.index, self.present)
-        likelihood = weighted(torch.where(self.present, self.network.terms(batch), 0.0), batch)
-        sums = likelihood.sum(1)
-        g = gradients(-(sums / self.count).sum(), self.optimiser.parameters)
-        self.moved |= self.optimiser.step(g, 0.5 * (1 + torch.cos(self.number * (math.pi / self.total))))
+        self.draws += 1
+        weight = self.table.row_weights(self.index)
+        if self.recorded is None:
+            terms = self.network.terms(self.table.batch(self.index, self.present))
+        else:
+            terms = self.recorded.terms_and_gradient(self.present * (weight / self.count[:, None]))
+        sums = (torch.where(self.present, terms, 0.0) * weight).sum(1)
+        g = self.gradient if self.recorded else self.optimiser.gradient(-(sums / self.count).sum())
+        self.moved |= self.optimiser.step(g, self._decay())
         self.likelihood += sums.detach()
         self.number += 1
+
+    def _decay(self) -> float | Tensor:
+        if self.number.is_cuda:  # without waiting for the device
+            return 0.5 * (1 + torch.cos(self.number * (math.pi / self.total)))
+        return 0.5 * (1 + math.cos(float(self.number) * math.pi / self.total))
 
     def end_epoch(self) -> tuple[Tensor, Tensor]:
         """Return the sums of log-likelihoods since the last call, and which members took a step."""
