@@ -1,4 +1,4 @@
-"""Every estimator and search gives what it gave before: bit for bit on the machine that stored the values."""
+"""Every estimator and search gives what it gave before, up to rounding."""
 
 import json
 
@@ -9,16 +9,13 @@ import golden
 from sumosurv.estimators import METHODS
 
 STORED = json.loads(golden.FILE.read_text())
-SAME_MACHINE = golden.machine() == STORED["machine"]
 
 
 def check(found, stored):
-    assert found.keys() == stored.keys()
-    for key, value in found.items():
-        if not isinstance(value, str):
-            np.testing.assert_allclose(value, stored[key], rtol=1e-4, atol=1e-5, err_msg=key)
-        elif SAME_MACHINE:
-            assert value == stored[key], f"{key} differ in their bits"
+    numbers = {key: value for key, value in found.items() if not isinstance(value, str)}
+    assert numbers.keys() == stored.keys()
+    for key, value in numbers.items():
+        np.testing.assert_allclose(value, stored[key], rtol=1e-4, atol=1e-5, err_msg=key)
 
 
 NAMES = [(group, name) for group, (names, _) in golden.GROUPS.items() for name in names]
@@ -31,11 +28,11 @@ def test_values_are_unchanged(group, name):
     needed = {"export": "onnxruntime", "RandomSurvivalForest": "sksurv", "CoxPH formula": "formulaic"}
     for module in {needed.get(group), needed.get(name)} - {None}:
         pytest.importorskip(module)
-    check(golden.GROUPS[group][1](name), STORED["values"][f"{group} {name}"])
+    check(golden.GROUPS[group][1](name), STORED[f"{group} {name}"])
 
 
 def test_every_stored_value_is_looked_at():
-    assert {f"{group} {name}" for group, name in NAMES} == set(STORED["values"])
+    assert {f"{group} {name}" for group, name in NAMES} == set(STORED)
 
 
 def test_every_method_has_a_value():

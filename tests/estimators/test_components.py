@@ -395,7 +395,7 @@ def test_large_tables_have_less_dropout(monkeypatch):
     assert rates == pytest.approx({"network": 0.1, "small_network": 0.5, "proportional_hazards": 0.5})
 
 
-@pytest.mark.parametrize("n", [4, 50, 300, 799, 800, 2_999, 3_000, 5_624, 5_626, 20_000, 200_000])
+@pytest.mark.parametrize("n", [4, 50, 300, 799, 800, 2_999, 3_000, 5_624, 5_626, 19_999, 20_000, 200_000])
 def test_settings_follow_the_rules_of_the_docstring(n):
     """Components, numbers of networks, epochs and dropout by the number of training rows."""
     found = SumoNet()._components(n)
@@ -404,12 +404,13 @@ def test_settings_follow_the_rules_of_the_docstring(n):
     steps = math.ceil(n / batch)
     epochs = min(45, round(0.6 * math.sqrt(n)))
     network, companions = found.pop("network"), found.values()
-    assert (network.n_members, network.dropout) == (15 if n < 3_000 else 10, 0.5 if n < 100_000 else 0.1)
-    assert network.max_epochs == max(epochs, math.ceil(150 / steps))
+    members = 15 if n < 3_000 else 10 if n < 20_000 else 6
+    assert (network.n_members, network.dropout) == (members, 0.5 if n < 100_000 else 0.1)
+    assert network.max_epochs == max(epochs, math.ceil(75 / steps))
     assert (network.learning_rate, network.weight_decay) == (0.02, 0.1)
     for other in companions:
         assert (other.n_members, other.dropout, other.learning_rate, other.weight_decay) == (5, 0.5, 0.01, 1.0)
-        assert other.max_epochs == max(epochs, math.ceil((300 if n < 800 else 150) / steps))
+        assert other.max_epochs == max(min(epochs, round(800 / steps)), math.ceil(150 / steps))
     if n < 800:
         small, lognormal = found["small_network"], found["lognormal"]
         assert (small.covariate_layers, small.time_layers, small.frequencies) == ((16,), (16,), 0)

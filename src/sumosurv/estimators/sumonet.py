@@ -24,8 +24,8 @@ Components = Literal["auto", "networks"] | Sequence[str]
 
 _COMPONENTS = ("network", "small_network", "proportional_hazards", "lognormal")
 _COMPANIONS_UNTIL = 800  # from so many training rows on, network and proportional_hazards do as well as all components
-_MEMBERS, _MEMBERS_OF_MANY, _MANY = 15, 10, 3000  # numbers of networks, and training rows from which there are fewer
-_COMPANION_MEMBERS = 5
+_MEMBERS = {0: 15, 3_000: 10, 20_000: 6}  # number of networks, by the training rows from which on it holds
+_COMPANION_MEMBERS, _COMPANION_PATIENCE = 5, 10
 _EPOCHS = 80  # of networks alone
 _DROPOUT, _DROPOUT_OF_MANY, _MANY_FOR_DROPOUT = 0.5, 0.1, 100_000
 _DISK_MEMBERS, _DISK_VISITS = 4, 2e7  # for rows on disk: number of networks, and row visits per network
@@ -99,8 +99,8 @@ class SumoNet(_MonotoneNet):
         network                        with an ``encoder``, or rows on disk
         ============================== =====================================
     n_members : int, optional
-        Number of networks; each other component has the same number, but at most 5. None: 15; 10 from 3,000 training
-        rows on; 4 for rows on disk.
+        Number of networks; each other component has the same number, but at most 5. None: 15; 10 from 3,000 and 6 from
+        20,000 training rows on; 4 for rows on disk.
     covariate_layers, time_layers : sequence of int, default (64, 64) and (32, 32)
         Hidden widths of the covariate network, and of the network that reads its output and time.
     dropout : float, optional
@@ -127,16 +127,16 @@ class SumoNet(_MonotoneNet):
         Largest number of epochs. None:
 
         ====================== ====================================================================================
-        stacked networks       0.6 √rows, at most 45, but enough for 150 steps
-        other components       the same; below 800 training rows enough for 300 steps
+        stacked networks       0.6 √rows, at most 45, but enough for 75 steps
+        other components       the same, but enough for 150 steps and at most 800 steps
         networks alone         80
         rows on disk           2e7 / rows, at most 45
         ====================== ====================================================================================
     batch_size : int, "auto" or "full"
         Rows per training step. "auto" is the power of two nearest to 4 √rows; "full" takes all rows.
     patience : int, optional, default 20
-        Stop training a member if its validation likelihood has not improved for more than this many epochs. None trains
-        all epochs.
+        Stop training a member if its validation likelihood has not improved for more than this many epochs; for
+        components other than "network", more than 10 if that is fewer. None trains all epochs.
     validation_fraction : float, default 0.2
         Fraction of the rows that each member holds out if ``validation_data`` is not passed to ``fit``; 0 for none.
     refit : bool, default False
@@ -144,10 +144,11 @@ class SumoNet(_MonotoneNet):
     device : str
         "auto" (CUDA if available), "cpu" or "cuda".
     n_jobs : int, optional
-        Number of processes on the CPU, each of which trains at least two of the networks; -1 for one per core. The
-        result does not depend on the number. None trains in the calling process; the result may differ in the last
-        digits, because batches are not padded. Processes are forked, so a single process is used on Windows and macOS,
-        if torch finds a GPU, and for fits with a checkpoint or a custom encoder.
+        Number of processes on the CPU, each of which trains at least two of the networks; -1 for one per core. If there
+        are more processes than that, each other component has its own. The result does not depend on the number. None
+        trains in the calling process; the result may differ in the last digits, because batches are not padded.
+        Processes are forked, so a single process is used on Windows and macOS, if torch finds a GPU, and for fits with
+        a checkpoint or a custom encoder.
     random_state : int, RandomState or None
         With a seed, a fit is bitwise reproducible on the same machine.
     verbose : bool or callable, default False
@@ -246,7 +247,7 @@ class SumoNet(_MonotoneNet):
         return tuple(name for name in _COMPONENTS if name in self.components)
 
     def _resolved(self, n_rows: int) -> Self:
-        members = _MEMBERS if n_rows < _MANY else _MEMBERS_OF_MANY
+        members = next(count for least, count in reversed(_MEMBERS.items()) if n_rows >= least)
         dropout = _DROPOUT if n_rows < _MANY_FOR_DROPOUT else _DROPOUT_OF_MANY
         return self._with(
             components="networks",
@@ -260,21 +261,22 @@ class SumoNet(_MonotoneNet):
         if names == ("network",):
             return {"network": network}
         steps = math.ceil(n_rows / batch_rows(self.batch_size, n_rows))
-        least = 150 if n_rows >= _COMPANIONS_UNTIL else 300
         companion: dict[str, Any] = {
             "n_members": min(_COMPANION_MEMBERS, network.n_members or 1),
-            "max_epochs": self.max_epochs or _enough_epochs(n_rows, steps, least),
+            "max_epochs": self.max_epochs or _enough_epochs(n_rows, steps, 150, 800),
             "learning_rate": 0.01,
             "weight_decay": 1.0,
             "dropout": _DROPOUT,
         }
         shared = {name: getattr(self, name) for name in _SHARED}
+        if self.patience is not None:
+            companion["patience"] = min(self.patience, _COMPANION_PATIENCE)
         small = {"covariate_layers": (16,), "time_layers": (16,), "frequencies": 0}
         every: dict[str, NetworkMethod] = {
-            "network": network._with(max_epochs=self.max_epochs or _enough_epochs(n_rows, steps, 150)),
+            "network": network._with(max_epochs=self.max_epochs or _enough_epochs(n_rows, steps, 75)),
             "small_network": network._with(**small, **companion),
-            "proportional_hazards": ProportionalHazardsNet(**companion, **shared),
-            "lognormal": LogNormalNet(covariate_layers=(), frequencies=0, **companion, **shared),
+            "proportional_hazards": ProportionalHazardsNet(**shared | companion),
+            "lognormal": LogNormalNet(covariate_layers=(), frequencies=0, **shared | companion),
         }
         return {name: every[name] for name in names}
 
@@ -302,9 +304,9 @@ class SumoNet(_MonotoneNet):
         return self._build_monotone(start, encoder, generators)
 
 
-def _enough_epochs(n_rows: int, steps: int, least: int) -> int:
-    """Return the number of epochs: 0.6 √rows, at most 45, but enough for ``least`` steps, at ``steps`` per epoch."""
-    return max(min(45, round(0.6 * math.sqrt(n_rows))), math.ceil(least / steps))
+def _enough_epochs(n_rows: int, steps: int, least: int, most: float = math.inf) -> int:
+    """Return the number of epochs: 0.6 √rows, at most 45, but for ``least`` to ``most`` steps, ``steps`` per epoch."""
+    return max(round(min(45, 0.6 * math.sqrt(n_rows), most / steps)), math.ceil(least / steps))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
