@@ -80,7 +80,7 @@ class Workers:
         if value.is_cuda or self.size & (self.size - 1):
             torch.distributed.all_reduce(value)
             return value
-        # pairs, then pairs of pairs: after some milliseconds of other work, all_reduce of Gloo takes eight times as long
+        # in pairs, then pairs of pairs: after milliseconds of other work, all_reduce of Gloo takes eight times as long
         step = 1
         while step < self.size:
             other, theirs = self.rank ^ step, torch.empty_like(value)
