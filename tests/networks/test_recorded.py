@@ -13,9 +13,10 @@ import small_networks
 from sumosurv import PaperSumoNet, SumoNet, Surv, WeibullNet
 from sumosurv.estimators.parametric import ProportionalHazardsNet
 from sumosurv.fitting.plan import FitPlan
-from sumosurv.networks import Inputs, Observed, Table
+from sumosurv.networks import Inputs, Observed, Rows, Table
 from sumosurv.networks.layers import MemberStream
 from sumosurv.networks.recorded import RecordedNetwork, can_record
+from sumosurv.training import loop
 
 ROWS, MEMBERS, BATCH = 60, 3, 16
 SMALL = {"covariate_layers": (8, 8), "dropout": 0.3}
@@ -85,6 +86,25 @@ def test_terms_of_held_out_rows(name):
         wanted = network.terms(table.batch(index, index >= 0))
     assert can_record(network, table, training=False)
     torch.testing.assert_close(RecordedNetwork(network, table, index).terms(), wanted, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["SumoNet", "of three widths"])
+@pytest.mark.parametrize("at_once", [7, ROWS, 512])
+def test_held_out_rows_are_evaluated_some_at_a_time(name, at_once, monkeypatch):
+    """Whether they are recorded or not, and whatever the number of rows at a time."""
+    network, table = build(NETWORKS[name], *rows())
+    if name == "of three widths":
+        table.outcome.time[3] = 1.2
+    monkeypatch.setattr(loop, "_ROWS_ON_CPU", at_once)
+    assert can_record(network, table, training=False) == (name == "SumoNet")
+    held_out = Rows.of([np.arange(ROWS), np.arange(5, 50), np.arange(11)])
+    found, means = loop.held_out_terms(network, table, held_out), loop.mean_terms(network, table, held_out)
+    with torch.no_grad():
+        wanted = network.eval().terms(table.batch(held_out.index, held_out.present))
+    assert found.shape == wanted.shape
+    torch.testing.assert_close(found[held_out.present], wanted[held_out.present], rtol=1e-9, atol=1e-9)
+    sums = torch.where(held_out.present, wanted, 0.0).sum(1)
+    torch.testing.assert_close(means, sums / held_out.present.sum(1), rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("activation", ["silu", "tanh"])

@@ -391,7 +391,8 @@ def mean_terms(
 @torch.no_grad()
 def held_out_terms(network: PopulationNetwork, table: Table, rows: Rows) -> Tensor:
     """Return each member's log-likelihood of each of its rows, without dropout, (K, n); padding is arbitrary."""
-    return torch.cat([terms.double() for _, terms in _evaluated(network, table, rows)], dim=1)
+    terms = torch.cat([terms.double() for _, terms in _evaluated(network, table, rows)], dim=1)
+    return terms[:, : rows.index.shape[1]]
 
 
 def _record(network: PopulationNetwork, table: Table, rows: Rows) -> RecordedNetwork | None:
@@ -405,7 +406,7 @@ def _record(network: PopulationNetwork, table: Table, rows: Rows) -> RecordedNet
 def _evaluated(
     network: PopulationNetwork, table: Table, rows: Rows, recorded: RecordedNetwork | None = None
 ) -> Iterator[tuple[Rows, Tensor]]:
-    """Yield the terms of some rows at a time, without dropout; the last rows may be padding."""
+    """Yield the terms of some rows at a time, without dropout; padding may follow the last rows."""
     was_training, recorded = network.training, recorded or _record(network, table, rows)
     network.eval()
     chunk = network.validation_rows or rows.index.shape[1]
