@@ -28,8 +28,8 @@ class Threads(Workers):
     values: dict = field(default_factory=dict, compare=False, repr=False)
     barrier: threading.Barrier = field(default=None, compare=False, repr=False)
 
-    def sum(self, value):
-        return self._all(value, lambda values: torch.stack(values).sum(0))
+    def start_sum(self, like):
+        return lambda value: self._all(value, lambda values: torch.stack(values).sum(0))
 
     def check_agreement(self, text):
         if len(self._all(text, set)) > 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -74,21 +74,35 @@ class Workers:
 
     def sum(self, value: Tensor) -> Tensor:
         """Return the sum over all workers."""
+        return self.start_sum(value)(value)
+
+    def start_sum(self, like: Tensor) -> Callable[[Tensor], Tensor]:
+        """Return a function that sums tensors of this shape over all workers; it must be called once.
+
+        Receives start now. If they started when the tensor is ready, a thread of Gloo would first have to tell the
+        sender so, and it gets no core while the other workers compute.
+        """
         if self.size == 1:
+            return lambda value: value
+        if like.is_cuda or self.size & (self.size - 1):
+            return self._all_reduce
+        partners = [self.rank ^ 1 << k for k in range(self.size.bit_length() - 1)]  # pairs, then pairs of pairs
+        buffers = [torch.empty_like(like, memory_format=torch.contiguous_format) for _ in partners]
+        receives = [torch.distributed.irecv(buffer, partner) for buffer, partner in zip(buffers, partners)]
+
+        def total(value: Tensor) -> Tensor:
+            for partner, buffer, receive in zip(partners, buffers, receives):
+                for work in (torch.distributed.isend(value.contiguous(), partner), receive):
+                    assert work is not None
+                    work.wait()
+                value = value + buffer
             return value
+
+        return total
+
+    def _all_reduce(self, value: Tensor) -> Tensor:
         value = value.contiguous()
-        if value.is_cuda or self.size & (self.size - 1):
-            torch.distributed.all_reduce(value)
-            return value
-        # in pairs, then pairs of pairs: after milliseconds of other work, all_reduce of Gloo takes eight times as long
-        step = 1
-        while step < self.size:
-            other, theirs = self.rank ^ step, torch.empty_like(value)
-            sent = torch.distributed.isend(value, other)
-            torch.distributed.recv(theirs, other)
-            assert sent is not None
-            sent.wait()
-            value, step = value + theirs, 2 * step
+        torch.distributed.all_reduce(value)
         return value
 
     def check_agreement(self, text: str) -> None:
@@ -136,7 +150,12 @@ def torchrun_workers(device: str = "auto") -> Iterator[Workers]:
         torch.cuda.set_device(local % torch.cuda.device_count())
     # processes cannot share a GPU with NCCL; with Gloo they can, through host memory
     backend = "nccl" if on_gpu and here <= torch.cuda.device_count() else "gloo"
-    torch.distributed.init_process_group(backend, timeout=_TIMEOUT)
+    store = None
+    if here == size:
+        # restarted processes share a store with those that were killed: without a prefix, they may read old addresses
+        store, _, _ = next(torch.distributed.rendezvous("env://", timeout=_TIMEOUT))  # type: ignore[attr-defined]
+        store = torch.distributed.PrefixStore(os.environ["TORCHELASTIC_RESTART_COUNT"], store)  # type: ignore[attr-defined]
+    torch.distributed.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_TIMEOUT)
     try:
         yield Workers(rank, size)
     finally:

@@ -27,16 +27,14 @@ class PopulationAdamW:
 
     The parameters of the network become views of one (K, P) matrix. A step is a handful of operations on that matrix
     (on the CPU, torch's fused AdamW), and storing or restoring a member's weights copies one row. A member skips a step
-    if its gradient is not finite. Gradients, matrices of the same layout, are summed over workers.
+    if its gradient is not finite. Gradients are matrices of the same layout.
 
     .. math::
         m &\leftarrow β_1 m + (1 - β_1) g, \quad v \leftarrow β_2 v + (1 - β_2) g^2 \\
         w &\leftarrow (1 - η λ) w - η \frac{m / (1 - β_1^s)}{\sqrt{v / (1 - β_2^s)} + ε}
     """
 
-    def __init__(
-        self, network: nn.Module, learning_rate: Tensor, weight_decay: Tensor, workers: Workers = ALONE
-    ) -> None:
+    def __init__(self, network: nn.Module, learning_rate: Tensor, weight_decay: Tensor) -> None:
         self.parameters = [p for p in network.parameters() if p.requires_grad]
         sizes = [p[0].numel() for p in self.parameters]
         self._gaps = [0 if p.is_cuda else -size % _ALIGNMENT for p, size in zip(self.parameters, sizes)]
@@ -47,7 +45,6 @@ class PopulationAdamW:
             p.data = view
         self.learning_rate = learning_rate[:, None].to(self.weights)
         self.weight_decay = weight_decay[:, None].to(self.weights)
-        self.workers = workers
         self.mean, self.square = torch.zeros_like(self.weights), torch.zeros_like(self.weights)
         self.count = torch.zeros_like(self.learning_rate)  # steps that each member has taken
         same: dict[tuple[float, float], list[int]] = {}  # members with the same rate and decay
@@ -76,7 +73,7 @@ class PopulationAdamW:
     def step(self, g: Tensor, factor: float | Tensor = 1.0) -> Tensor:
         """Take a step down a gradient (K, P), with learning rates times ``factor``; return which members took it."""
         update = self._update if g.device.type == "cuda" else self._update_on_cpu
-        return update(self.workers.sum(g), factor)
+        return update(g, factor)
 
     def _update_on_cpu(self, g: Tensor, factor: float | Tensor) -> Tensor:
         """Update by torch's fused AdamW, which reads and writes each number once."""
@@ -149,7 +146,6 @@ class TrainingStep:
             network,
             torch.tensor([member.learning_rate for member in members], dtype=torch.float64, device=device),
             torch.tensor([member.weight_decay for member in members], dtype=torch.float64, device=device),
-            workers,
         )
         self.streams = [module for module in network.modules() if isinstance(module, MemberStream)]
         self.workers, self.share = workers, workers.share(batches.size)
@@ -180,6 +176,7 @@ class TrainingStep:
 
     def __call__(self) -> None:
         """Take one step."""
+        total = self.workers.start_sum(self.optimiser.weights)
         self.draws += 1
         weight = self.table.row_weights(self.index)
         if self.recorded is None:
@@ -188,7 +185,7 @@ class TrainingStep:
             terms = self.recorded.terms_and_gradient(self.present * (weight / self.count[:, None]))
         sums = (torch.where(self.present, terms, 0.0) * weight).sum(1)
         g = self.gradient if self.recorded else self.optimiser.gradient(-(sums / self.count).sum())
-        self.moved |= self.optimiser.step(g, self._decay())
+        self.moved |= self.optimiser.step(total(g), self._decay())
         self.likelihood += sums.detach()
         self.number += 1
 
