@@ -240,24 +240,25 @@ class MemberDropout(MemberStream):
 
     rates: Tensor
     threshold: Tensor
+    scale: Tensor
 
     def __init__(self, seeds: Tensor, rates: Tensor, place: int) -> None:
         super().__init__(seeds, place)
-        self.register_buffer("rates", rates.float(), persistent=False)
-        self.register_buffer("threshold", drop_threshold(self.rates), persistent=False)
+        for name in ("rates", "threshold", "scale"):
+            self.register_buffer(name, rates.float(), persistent=False)
         self.update_rates()
 
     def update_rates(self) -> None:
         """Update the values that depend on the rates; must be called after the rates change."""
         self.idle = not bool((self.rates > 0).any())
-        self.threshold = drop_threshold(self.rates)
+        self.threshold, self.scale = drop_threshold(self.rates), (1.0 - self.rates).reciprocal()
 
     def mask(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
         """Return factors (K, *shape): 0 with probability ``rate``, else 1 / (1 - rate); None if there is no dropout."""
         if not self.training or self.idle:
             return None
         keep = keep_mask(self.keys(), self.threshold, shape, self.first_row * math.prod(shape[1:]), dtype)
-        return keep.mul_((1.0 - self.rates).to(dtype).reciprocal().reshape(-1, *[1] * len(shape)))
+        return keep.mul_(self.scale.to(dtype).reshape(-1, *[1] * len(shape)))
 
     def fill(self, mask: Tensor, memory: Workspace) -> None:
         """Write the values of `mask` to a tensor in host memory; by NumPy, in half the time."""
@@ -265,8 +266,7 @@ class MemberDropout(MemberStream):
         bits = random_bits(self.keys(), count, self.first_row * math.prod(mask.shape[2:]), memory)
         kept = memory("kept", len(mask), count, dtype=torch.bool).numpy()
         np.greater_equal(bits.numpy(), self.threshold.numpy()[:, None], out=kept)
-        factor = (1.0 - self.rates).to(mask.dtype).reciprocal()
-        np.multiply(kept, factor.numpy()[:, None], out=mask.numpy().reshape(kept.shape))
+        np.multiply(kept, self.scale.to(mask.dtype).numpy()[:, None], out=mask.numpy().reshape(kept.shape))
 
     def forward(self, x: Tensor) -> Tensor:
         """In training, set entries of x (K, n, w) to zero at random and multiply the others by 1 / (1 - rate)."""

@@ -253,7 +253,8 @@ class _Part:
         task, workers = self.task, self.task.schedule.workers
         # for dropout in custom encoders: each epoch and each worker has its own seed
         _seed(task.members[0].seed + 1 + epoch * workers.size + workers.rank, task.table.device)
-        task.network.train()
+        if not task.network.training:
+            task.network.train()
         for batch in task.batches.epoch(epoch):
             self.step.load(batch)
             self.run_step()
@@ -408,7 +409,8 @@ def _evaluated(
 ) -> Iterator[tuple[Rows, Tensor]]:
     """Yield the terms of some rows at a time, without dropout; padding may follow the last rows."""
     was_training, recorded = network.training, recorded or _record(network, table, rows)
-    network.eval()
+    if recorded is None:
+        network.eval()
     chunk = network.validation_rows or rows.index.shape[1]
     if recorded is not None:
         chunk = recorded.index.shape[1]
@@ -422,7 +424,8 @@ def _evaluated(
         else:
             recorded.index.copy_(part.index)
             yield part, recorded.terms()
-    network.train(was_training)
+    if network.training != was_training:
+        network.train(was_training)
 
 
 def _report_failures(history: History) -> None:
