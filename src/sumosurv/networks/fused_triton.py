@@ -122,31 +122,18 @@ def _softplus(x):
 
 
 @triton.jit
-def _write(h, dh, start, first, second, place, keep, KIND: tl.constexpr, ANCHORED: tl.constexpr):
+def _write(h, dh, start, first, second, place, keep, KIND: tl.constexpr):
     """Apply the survival head and write the result, the only write to memory."""
     if KIND == 1:
-        survival = _sigmoid(-h)
-        if ANCHORED:
-            survival = tl.minimum(survival * tl.exp(-start), 1.0)
-        tl.store(first + place, survival, mask=keep)
-    if KIND == 2:
-        density = dh * _sigmoid(h) * _sigmoid(-h)
-        if ANCHORED:
-            density = density * tl.exp(-start)
-        tl.store(first + place, density, mask=keep)
-    if KIND == 0:
+        result = tl.minimum(_sigmoid(-h) * tl.exp(-start), 1.0)
+    elif KIND == 2:
+        result = dh * _sigmoid(h) * _sigmoid(-h) * tl.exp(-start)
+    else:
         log_survival = -_softplus(h)
-        if ANCHORED:
-            log_survival = tl.minimum(log_survival - start, 0.0)
-        tl.store(first + place, log_survival, mask=keep)
-    if KIND == 3:
-        log_survival = -_softplus(h)
-        log_density = tl.log(dh) - _softplus(-h) + log_survival
-        if ANCHORED:
-            log_survival = tl.minimum(log_survival - start, 0.0)
-            log_density = log_density - start
-        tl.store(first + place, log_survival, mask=keep)
-        tl.store(second + place, log_density, mask=keep)
+        result = tl.minimum(log_survival - start, 0.0)
+        if KIND == 3:
+            tl.store(second + place, tl.log(dh) - _softplus(-h) + log_survival - start, mask=keep)
+    tl.store(first + place, result, mask=keep)
 
 
 @triton.jit
@@ -252,4 +239,4 @@ def _mixed_network(
     begin = tl.zeros((BLOCK,), dtype=real)
     if ANCHORED:
         begin = tl.load(start + row, mask=keep, other=0.0)
-    _write(h, dh, begin, first, second, cell, keep, KIND, ANCHORED)
+    _write(h, dh, begin, first, second, cell, keep, KIND)
