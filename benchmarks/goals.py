@@ -91,7 +91,7 @@ X, y = real("support")
 found = []
 for _ in range(2):
     begun = time.perf_counter()
-    SumoNet(SETTINGS, random_state=0).fit(X, y)
+    SumoNet(random_state=0SETTINGS).fit(X, y)
     found.append(time.perf_counter() - begun)
 print(json.dumps(min(found)))
 """
@@ -141,10 +141,10 @@ def fits(options, jobs):
 
     def spent(source, settings):
         settings += ", max_epochs=2" if options.quick else ""
-        return fresh(SHARED + FIT.replace("SETTINGS", settings.removeprefix(", ")), source)
+        return fresh(SHARED + FIT.replace("SETTINGS", settings), source)
 
     found = {"earlier": spent(options.earlier, ""), "one": spent(HERE, "")}
-    found |= {str(n): spent(HERE, f"n_jobs={n}") for n in jobs}
+    found |= {str(n): spent(HERE, f", n_jobs={n}") for n in jobs}
     return {name: {"seconds": value, "ratio": found["earlier"] / value} for name, value in found.items()}
 
 

@@ -122,5 +122,5 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--folds", type=int, metavar="N", help="how many of the five folds")
     parser.add_argument("--device", help="auto, cpu or cuda")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--traceback", action="store_true", help="show where an error came from")
+    parser.add_argument("--traceback", action="store_true", help="print the traceback of an error")
     return parser

@@ -70,38 +70,38 @@ _TABLE: Options = (
 )
 _OUTCOME: Options = (
     ("--time", _COLUMN, "time of the event or of censoring"),
-    ("--event", _COLUMN, "1 or true if the event was observed, 0 if censored; 1, 2, ... for competing causes"),
+    ("--event", _COLUMN, "1 or true if the event was observed, 0 if censored; 1, 2, ... for competing risks"),
     (
         "--event-value",
         {"nargs": "+", "metavar": "VALUE"},
-        "value in the event column that means an event, such as dead or 2; several values: competing risks",
+        "value in the event column that denotes an event, such as dead or 2; several values: competing risks",
     ),
     ("--lower", _COLUMN, "last time known to be event-free (interval censoring)"),
-    ("--upper", _COLUMN, "first time known to be after the event; inf if right-censored"),
+    ("--upper", _COLUMN, "first time known to be after the event (inf: right-censored)"),
     ("--entry", _COLUMN, "time at which a row came under observation (delayed entry)"),
-    ("--weight", _COLUMN, "weight of a row"),
+    ("--weight", _COLUMN, "weights of the rows"),
     ("--group", _COLUMN, "identifier of the subject, if subjects have several rows"),
 )
 _CLUSTER: Options = (
     ("--ray", {"metavar": "ADDRESS"}, "HOST:PORT of the head node, or auto for the cluster on this machine"),
     ("--ray-workers", _COUNT, "number of worker processes; by default as many as the cluster has resources for"),
-    ("--ray-min-work", _COUNT, "amount of work below which the cluster is not used; 0 always uses it"),
+    ("--ray-min-work", _COUNT, "minimum amount of work for which the cluster is used; 0: always"),
     ("--ray-send-package", _SWITCH, "send this package to the workers"),
 )
 _METHOD: Options = (
     ("data", _PATH, "table; every column that no option names is a covariate"),
     ("--out", _FILE | _REQUIRED, "model file to write"),
-    ("--valid", _FILE, "validation rows; by default, a fifth of the rows is held out"),
+    ("--valid", _FILE, "table of validation rows; by default, a fifth of the rows is held out"),
     ("--id", _COLUMNS, "identifiers, which are not used as covariates"),
-    ("--drop", _COLUMNS, "columns to leave out"),
+    ("--drop", _COLUMNS, "columns to omit"),
     ("--categorical", _COLUMNS, "numeric columns to treat as categories"),
-    ("--method", _NAME | {"default": "SumoNet"}, "estimator, such as WeibullNet; for fit also CoxPH, ..."),
+    ("--method", _NAME | {"default": "SumoNet"}, "estimator, such as WeibullNet; fit also accepts CoxPH, ..."),
     (
         "--set",
         _SEVERAL | {"type": _setting, "metavar": "NAME=VALUE"},
         "settings of the estimator, as in Python: dropout=0.2 covariate_layers=(32,32)",
     ),
-    ("--max-epochs", _COUNT, "largest number of epochs; by default, as set by the estimator"),
+    ("--max-epochs", _COUNT, "maximum number of epochs; by default, chosen by the estimator"),
     ("--device", {"metavar": "DEVICE"}, "cpu or cuda; by default cuda if available"),
     ("--seed", {"type": int, "default": 0}, "random seed"),
     _QUIET,
@@ -110,7 +110,7 @@ _METHOD: Options = (
 # Groups of options with a title and a note; the others are listed without a title.
 _GROUPS = {
     "outcome": (_OUTCOME, "--time and --event, or --lower and --upper"),
-    "cluster": (_CLUSTER, "a Ray cluster (extra ray); see docs/distributed.md"),
+    "cluster": (_CLUSTER, "a Ray cluster (requires the extra ray); see docs/distributed.md"),
 }
 
 # ---------------------------------------------------------------------- commands
@@ -145,18 +145,18 @@ COMMANDS = {
             *_METHOD,
             *_TABLE,
             _STREAM,
-            ("--n-members", _COUNT, "number of networks; by default, as set by the estimator"),
+            ("--n-members", _COUNT, "number of networks; by default, chosen by the estimator"),
             ("--refit", _SWITCH, "train again on all rows after early stopping"),
-            ("--checkpoint", _FOLDER, "folder for the state of training; the same command resumes from it"),
-            ("--checkpoint-seconds", _SECONDS | {"default": 30.0}, "shortest time between two checkpoints"),
+            ("--checkpoint", _FOLDER, "folder for checkpoints; the same command resumes a killed fit"),
+            ("--checkpoint-seconds", _SECONDS | {"default": 30.0}, "minimum time between checkpoints"),
         ),
         ("outcome", "cluster"),
     ),
     "search": Command(
         "sumosurv.cli.fit:run_search",
-        "search over the settings of a network estimator",
-        "Train networks with many settings, rank them by validation likelihood, and write a mixture of the best. "
-        f"Settings given by options are kept fixed. {_TABLES}",
+        "tune the settings of a network estimator",
+        "Train networks with different settings, rank them by validation likelihood, and write a mixture of the best. "
+        f"Settings given as options stay fixed. {_TABLES}",
         (
             *_METHOD,
             *_TABLE,
@@ -165,15 +165,15 @@ COMMANDS = {
             ("--space", _choice("paper", "recipe") | {"default": "paper"}, "search space; see docs/tuning.md"),
             ("--cv", {"type": int, "metavar": "FOLDS"}, "compare trials by cross-validation with this many folds"),
             ("--storage", {"metavar": "FILE"}, "database of trials, to resume or share a search (extra search)"),
-            ("--trials-out", _FILE, "table of all trials to write"),
+            ("--trials-out", _FILE, "file for a table of all trials"),
         ),
         ("outcome", "cluster"),
     ),
     "predict": Command(
         "sumosurv.cli.predict:run_predict",
         "predict from a model file",
-        f"Write one row of predictions for each row of a table, as CSV or Parquet. {_TABLES} {_ON_DISK} Its "
-        "predictions are written part by part, and a run that was stopped resumes where it left off.",
+        f"Write one row of predictions for each row of a table, as CSV or Parquet. {_TABLES} {_ON_DISK} In "
+        "this case, predictions are written in parts, and the same command resumes a run that was stopped.",
         (
             _MODEL,
             ("data", _PATH, "table with the covariates"),
@@ -194,9 +194,9 @@ COMMANDS = {
             _QUIET,
         ),
         ("cluster",),
-        "Without options, the output contains the mean restricted to the last training time, the risk score, the mean "
-        "and the quartiles. The column 'extrapolated' lists the predictions that depend on times beyond the last "
-        "training time: later times and quantiles, and means if more than 1% comes from later times.",
+        "Without options, the output contains the risk score, the mean, the quartiles and the mean restricted to the "
+        "last training time. The column 'extrapolated' lists the predictions that depend on times beyond the last "
+        "training time: probabilities and quantiles at later times, and means if later times contribute more than 1%.",
     ),
     "evaluate": Command(
         "sumosurv.cli.predict:run_evaluate",
@@ -217,12 +217,12 @@ COMMANDS = {
             (
                 "--censoring",
                 _choice("auto", "marginal") | {"default": "auto"},
-                "auto: test whether censoring depends on the covariates and, if so, weight in both ways; marginal: "
-                "weight by one censoring distribution for all rows",
+                "marginal: weight by one censoring distribution for all rows; auto: also by one given the covariates, "
+                "if a test finds that censoring depends on them",
             ),
             ("--range", _TIMES | {"dest": "span", "metavar": "LOW,HIGH"}, "time range of the integrated scores"),
             _BOOTSTRAP,
-            ("--out", _FILE, "CSV file to which the scores are also written"),
+            ("--out", _FILE, "CSV file for the scores, which are also printed"),
             _STREAM,
             _QUIET,
         ),
@@ -243,7 +243,7 @@ COMMANDS = {
             ("--title", _TEXT, "title of the report"),
             _UNIT,
             _CAUSES,
-            ("--no-subjects", _SWITCH, "leave out the example subjects, which are rows of the table"),
+            ("--no-subjects", _SWITCH, "omit the example subjects, which are real rows of the table"),
             _BOOTSTRAP,
             _QUIET,
         ),
@@ -252,7 +252,7 @@ COMMANDS = {
     "serve": Command(
         "sumosurv.cli.publish:run_serve",
         "serve a what-if page and a JSON interface",
-        "Serve a model file: a page on which covariates are set and predicted curves are drawn, and a JSON interface "
+        "Serve a what-if page, which draws predicted curves for chosen covariates, and a JSON interface "
         "(/predict, /schema, /health, /openapi.json). Stop it with Ctrl-C.",
         (
             _MODEL,
@@ -262,10 +262,10 @@ COMMANDS = {
                 "address to listen on; the default is reachable from this machine only",
             ),
             ("--port", {"type": int, "default": 8000}, "port; 0 for any free port"),
-            ("--allow-host", _NAMES, "host names under which browsers on other machines may reach the page"),
+            ("--allow-host", _NAMES, "additional host names that requests may use, such as a proxy's"),
             _UNIT,
             _CAUSES,
-            ("--max-rows", _COUNT, "largest number of subjects per request (default: 1000)"),
+            ("--max-rows", _COUNT, "maximum number of subjects per request (default: 1000)"),
             ("--timeout", _SECONDS, "time limit of a request (default: 10.0)"),
             ("--verbose", _SWITCH, "log every request"),
         ),
@@ -277,7 +277,7 @@ COMMANDS = {
         "Export a model so that programs without this library can run it.",
         (
             _MODEL,
-            ("--out", _FILE | _REQUIRED, "an .onnx file, or a .pt2 file for torch"),
+            ("--out", _FILE | _REQUIRED, "file to write: .onnx, or .pt2 for torch"),
             (
                 "--precision",
                 _choice("double", "single") | {"default": "double"},
@@ -307,9 +307,9 @@ COMMANDS = {
 
 def make_parser() -> argparse.ArgumentParser:
     """Make the parser of the whole command line."""
-    parser = argparse.ArgumentParser(prog="sumosurv", description="Survival regression with exact distributions.")
+    parser = argparse.ArgumentParser(prog="sumosurv", description="Fit, evaluate and deploy survival models.")
     parser.add_argument("--version", action="version", version=f"sumosurv {__version__}")
-    parser.add_argument("--traceback", action="store_true", help="show where an error came from")
+    parser.add_argument("--traceback", action="store_true", help="print the traceback of an error")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name, command in COMMANDS.items():
         own = commands.add_parser(

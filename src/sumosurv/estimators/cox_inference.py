@@ -35,7 +35,7 @@ _CELLS = 5_000_000  # subjects x event times that are computed at once
 
 
 class CoxLimits:
-    r"""Limits of S(t|x), its median and its restricted mean, as R's ``survfit`` for Cox regression.
+    r"""Limits of S(t|x), its median and its restricted mean, like R's ``survfit`` for Cox regression.
 
     The cumulative hazard :math:`e^{β·x} Λ_0(t)` has the variance
 
@@ -49,9 +49,9 @@ class CoxLimits:
         One per stratum.
     coef : array of shape (p,)
     covariance : array of shape (p, p)
-        Nan for columns that are left out; if an entry is infinite, so are all variances.
+        Nan for columns that are left out. If any entry is infinite, all variances are.
     x : array of shape (n, p)
-        Covariates less those of the baseline.
+        Covariates minus their baseline values.
     offset : array of shape (n,)
     stratum : int array of shape (n,), optional
     level : float

@@ -90,7 +90,7 @@ class CoxCC(_CaseControlNet):
     n_controls : int, default 1
         Controls per case.
     shrink : float, default 0.001
-        Penalty on the mean of \|g\| over case and controls. It identifies the level of g; without it, the loss
+        Penalty on the mean of \|g\| over case and controls. The penalty identifies the level of g; the loss alone
         identifies only differences.
     half_width : int, default 2
         k of the interpolated density; see `Tabulated`.
@@ -119,9 +119,9 @@ class CoxTime(_CaseControlNet):
     .. math:: \sum_{i: d_i = 1} -\log\Big(1 + \sum_{j \in C_i} e^{g(z_i, x_j) - g(z_i, x_i)}\Big), \qquad
         S(t|x) = \exp\Big(-\sum_{t_i \le t} ΔΛ_0(t_i) e^{g(t_i, x)}\Big),
 
-    with new controls C_i drawn at each step from the rows at risk at z_i. The jumps of the baseline,
-    ΔΛ₀(tᵢ) = dᵢ / Σ_{j at risk} e^{g(tᵢ, x_j)}, are computed from all training rows at the end of ``fit``. The hazard
-    is summed over all event times once per prediction; all methods of the distribution use this table.
+    with new controls C_i drawn at each step from the rows at risk at z_i. The jumps of the baseline, ΔΛ₀(tᵢ) = dᵢ /
+    Σ_{j at risk} e^{g(tᵢ, x_j)}, are computed from all training rows at the end of ``fit``. The cumulative hazard at
+    all event times is computed once per prediction and reused by all methods of the distribution.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ class CoxTime(_CaseControlNet):
         Hidden widths of the layers that combine the covariate embedding with time. Prediction requires one pass through
         these layers for each pair of subject and event time; the covariate network runs once per subject.
     time_features : {"marginal", "log", "linear"}
-        How time is represented in these layers; see `sumosurv.networks.TimeFeatures`.
+        Representation of time in these layers; see `sumosurv.networks.TimeFeatures`.
     n_controls : int, default 1
         Controls per case.
     shrink : float, default 0.001

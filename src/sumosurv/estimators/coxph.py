@@ -182,13 +182,13 @@ class CoxPH(CoxRegression):
         \ell(β) = \sum_{i: d_i = 1} w_i \Big[ β·x_i - \log \sum_{j: v_j < z_i \le z_j} w_j e^{β·x_j} \Big]
         - α \sum_j \Big( r |b_j| + \tfrac{1 - r}{2} b_j^2 \Big)
 
-    with weights w, entry times v and Breslow's treatment of ties. Efron's treatment takes a share l/d of the d tied
-    events out of the risk set of the l-th, in the likelihood and in the baseline, as R does. The predicted curve
-    S(t|x) = exp(-Λ₀(t) e^{β·x}) is a step curve, with a density interpolated with half-width k. Each stratum has its
-    own baseline and risk sets, λ(t|x) = λ₀ₛ(t) exp(β·x).
+    with weights w, entry times v and Breslow's treatment of ties. Efron's treatment removes a share l/d of the d tied
+    events from the risk set of the l-th (l = 0, ..., d - 1), in the likelihood and in the baseline, as in R. The
+    predicted curve S(t|x) = exp(-Λ₀(t) e^{β·x}) is a step function, with a density interpolated with half-width k. Each
+    stratum s has its own baseline and risk sets, λ(t|x) = λ₀ₛ(t) exp(β·x).
 
-    The elastic-net penalty is on the coefficients b of the standardised columns (weighted variance one, with the number
-    of rows as the denominator), with r = ``l1_ratio``. R's glmnet divides the log-likelihood by the sum W of the
+    The elastic-net penalty applies to the coefficients b of the standardised columns (weighted variance one, with the
+    number of rows as the denominator), with r = ``l1_ratio``. R's glmnet divides the log-likelihood by the sum W of the
     weights: its ``lambda`` is α / W, and its ``alpha`` is r. W is the number of rows unless weights are whole numbers,
     because other weights are scaled to a mean of one. `CoxPHCV` chooses the penalty by cross-validation.
 
@@ -196,13 +196,13 @@ class CoxPH(CoxRegression):
 
     Without a penalty, a column that is constant or a linear combination of earlier columns (up to 1e-7 of its standard
     deviation, among the rows that are in some risk set) is left out with a warning, as in R. If columns separate the
-    events from the other rows at risk (a column that is constant among events, for example), the likelihood has no
+    events from the other rows at risk (for example, an indicator that equals 1 for all events), the likelihood has no
     maximum: a warning names these columns, and their standard errors are infinite.
 
     Parameters
     ----------
     formula : str, optional
-        The right-hand side of a formula, such as ``"age + C(stage) + bs(bmi, df=4)"``, that makes the columns of the
+        The right-hand side of a formula, such as ``"age + C(stage) + bs(bmi, df=4)"``, that defines the columns of the
         model; other columns of X are ignored. None: the columns of X. See `from_formula`.
     ties : {"efron", "breslow"}
         Treatment of tied event times. Integer weights are frequencies: a row of weight 2 counts as two tied rows. With
@@ -211,9 +211,9 @@ class CoxPH(CoxRegression):
         Columns (in an array: their positions) whose combinations of values define the strata. They have no
         coefficients.
     robust : {"auto", True, False}
-        Whether standard errors come from the sandwich (Lin and Wei 1989), which does not assume that the model is
-        correct and allows dependence between the rows of a group (``fit(..., groups=)``). "auto": if groups have
-        several rows, or if weights are not whole numbers.
+        Whether standard errors come from the sandwich estimator (Lin and Wei 1989), which does not assume a correct
+        model and allows dependence between the rows of a group (``fit(..., groups=)``). "auto": True if groups have
+        several rows or weights are not whole numbers.
     missing : {"drop", "error", "indicator"}
         What to do with missing values. "drop" fits the model to complete rows and, for prediction, replaces a missing
         value by the training mean of its column (or its first level); a warning gives the number of rows. "error"
@@ -221,17 +221,18 @@ class CoxPH(CoxRegression):
         ``name[missing]``, and treats a missing category as a level: useful for prediction, but coefficients are biased
         in general.
     penalty : {"ridge", "firth"}
-        "ridge" adds the penalty ``alpha``, an elastic net if ``l1_ratio`` is not 0. "firth" adds half of
+        "ridge" applies the penalty ``alpha``, an elastic net if ``l1_ratio`` is not 0. "firth" adds half of
         log det(information), which reduces bias and gives finite coefficients under separation (Heinze and Schemper
         2001).
     alpha : float, default 0.0
         Strength of the penalty on the coefficients of the standardised columns; 0 for none.
     l1_ratio : float, default 0.0
-        Mixture of the penalties: 0 is ridge, 1 the lasso, values between them the elastic net. Above 0 there are no
-        standard errors, tests and limits, because they would ignore the choice of columns, and X may be a SciPy sparse
-        matrix.
+        Mixture of the penalties: 0 is ridge, 1 the lasso, values between them the elastic net. Above 0, there are no
+        standard errors, tests or limits, because they would ignore the selection of columns, and X may be a SciPy
+        sparse matrix.
     max_iter : int, default 100
-        Largest number of Newton steps; with ``l1_ratio`` above 0, per penalty of the path from zero coefficients.
+        Maximum number of Newton steps; with ``l1_ratio`` above 0, per penalty on the path that starts at zero
+        coefficients.
     tol : float, default 1e-16
         Newton's method stops when the decrement gᵀH⁻¹g is below this value (not used if ``l1_ratio`` is above 0).
     half_width : int, default 2
@@ -242,14 +243,14 @@ class CoxPH(CoxRegression):
     coef_ : ndarray of shape (p,)
         In the units of the columns; 0 for a column that is left out.
     standard_errors_ : ndarray of shape (p,)
-        From the observed information (with the ridge penalty, if any), or from the sandwich; nan for a column that is
-        left out and if ``l1_ratio`` is above 0, infinity if the likelihood has no maximum in this coefficient.
+        From the observed information (with the ridge penalty, if any), or from the sandwich estimator. nan for a column
+        that is left out, or if ``l1_ratio`` is above 0; infinite if the likelihood has no maximum in this coefficient.
     covariance_ : ndarray of shape (p, p) or None
         Covariance matrix of the coefficients; None if ``alpha`` is above 0.
     robust_ : bool
         Whether standard errors come from the sandwich.
     strata_ : list of tuple of str, or None
-        The strata of the training rows, values as text.
+        The strata of the training rows, with values as text.
     terms_ : list of str
         Names of the columns; ``name[level]`` for categories.
     log_likelihood_ : float
@@ -326,12 +327,12 @@ class CoxPH(CoxRegression):
         self.robust_ = as_flag(fitted["robust_"], "robust_")
 
     def predict_survival_band(self, X: Any, times: Any, level: float = 0.95) -> tuple[Array, Array]:
-        """Confidence limits of S(t|x) at single times, each of shape (rows, times).
+        """Pointwise confidence limits of S(t|x), each of shape (rows, times).
 
-        Limits are symmetric in log(-log S) and allow for the uncertainty of coefficients and baseline, as R's
+        Limits are symmetric in log(-log S) and allow for the uncertainty of coefficients and baseline, like R's
         ``survfit(fit, newdata, conf.type="log-log")``. With robust standard errors, the robust covariance is used for
-        the coefficients only, as in R. Limits require a fit without a penalty. They are not available after a
-        model is loaded from a file, because files do not contain the risk sets.
+        the coefficients only, as in R. Limits require a fit without a penalty. They are not available after a model is
+        loaded from a file, because files do not contain the risk sets.
         """
         return self._limits(X, level).survival(self._check_grid(times))
 
@@ -345,7 +346,7 @@ class CoxPH(CoxRegression):
     def predict_restricted_mean_limits(self, X: Any, horizon: float, level: float = 0.95) -> tuple[Array, Array]:
         """Confidence limits of the expected time lived up to the horizon, each of shape (rows,).
 
-        Limits are symmetric, from the delta method, and cut at 0 and the horizon; see `predict_survival_band`.
+        Limits are symmetric, by the delta method, and truncated at 0 and the horizon; see `predict_survival_band`.
         """
         if not 0.0 < horizon < np.inf:
             raise ValueError(f"horizon must be a positive time; got {horizon!r}.")
@@ -371,7 +372,7 @@ class CoxPH(CoxRegression):
     def test_proportionality(
         self, X: Any, y: Any, *, transform: TimeTransform = "km", sample_weight: Any = None
     ) -> pd.DataFrame:
-        r"""Score test of whether hazard ratios change with time, as R's ``cox.zph``.
+        r"""Score test of whether hazard ratios change with time, like R's ``cox.zph``.
 
         The model is extended by the products of the columns with a function g of time. The statistic for a term is the
         score test of the hypothesis that the coefficients of its products are zero,
@@ -379,8 +380,8 @@ class CoxPH(CoxRegression):
         .. math:: u^\top \big(I^{-1}\big)_{θθ} \, u, \qquad u = \sum_i g(t_i) (x_i - \bar x_i),
 
         with the mean of x in the risk set of event i and the information I of all coefficients of the columns and of
-        the coefficients θ of the products. The statistic is chi-squared if hazard ratios are constant. A category is
-        one term with all its levels.
+        the coefficients θ of the products. The statistic is asymptotically chi-squared if hazard ratios are constant.
+        All levels of a category are tested as one term.
 
         Parameters
         ----------

@@ -44,7 +44,7 @@ def _fold_numbers(value: Any) -> bool:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class CoxPHCV(CoxRegression):
-    r"""Cox regression with an elastic-net penalty that is chosen by cross-validation, as R's ``cv.glmnet``.
+    r"""Cox regression with an elastic-net penalty that is chosen by cross-validation, like R's ``cv.glmnet``.
 
     The coefficients minimise, for each penalty α of a decreasing sequence,
 
@@ -57,11 +57,11 @@ class CoxPHCV(CoxRegression):
 
     The score of a penalty is the cross-validated partial log-likelihood per event (Verweij and van Houwelingen 1993):
     the log-likelihood of all rows minus that of the training rows, both with the coefficients fitted to the training
-    rows, divided by the number of events in the held-out fold. Folds count in proportion to their events. The
-    standardised columns and the penalties λ = α / W are those of the training rows. Apart from a constant for tied
-    events, the score is -½ times the deviance of ``cv.glmnet(..., grouped = TRUE)``.
+    rows, divided by the number of events in the held-out fold. Folds are weighted by their numbers of events. Columns
+    are standardised, and penalties λ = α / W defined, on the training rows. Apart from a constant for tied events, the
+    score is -½ times the deviance of ``cv.glmnet(..., grouped = TRUE)``.
 
-    Standard errors and tests are not available, because they would ignore the choice of columns. If ``l1_ratio`` is
+    Standard errors and tests are not available, because they would ignore the selection of columns. If ``l1_ratio`` is
     above 0, X may be a SciPy sparse matrix, which is not converted to an array.
 
     Parameters
@@ -75,18 +75,18 @@ class CoxPHCV(CoxRegression):
     min_ratio : float, optional
         Smallest penalty, relative to the largest one. None: 0.01 if there are fewer rows than columns, else 0.0001.
     alphas : sequence of float, optional
-        The penalties, decreasing, in place of ``n_alphas`` and ``min_ratio``.
+        The penalties, in decreasing order, instead of ``n_alphas`` and ``min_ratio``.
     cv : int or sequence of int, default 10
-        Number of folds, drawn by ``random_state`` with equal shares of events and the rows of a group (``fit(...,
-        groups=)``) together; or the fold of each fitted row.
+        Number of random folds, which have equal shares of events and do not divide groups (``fit(..., groups=)``); or
+        the fold of each fitted row.
     rule : {"min", "one_standard_error"}
         The penalty with the highest score, or the largest penalty whose score is at most one standard error lower.
     formula, ties, strata, missing, half_width
         As in `CoxPH`.
     max_iter : int, default 100
-        Largest number of steps per penalty.
+        Maximum number of steps per penalty.
     random_state : int, RandomState or None
-        Draws the folds.
+        Seed for drawing the folds.
 
     Attributes
     ----------
@@ -101,7 +101,7 @@ class CoxPHCV(CoxRegression):
     coef_ : ndarray of shape (p,)
         Coefficients for the chosen penalty.
     terms_, strata_, log_likelihood_, n_iter_, n_features_in_, feature_names_in_
-        As those of `CoxPH`.
+        As in `CoxPH`.
 
     References
     ----------

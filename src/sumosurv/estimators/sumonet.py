@@ -102,7 +102,7 @@ class SumoNet(_MonotoneNet):
         Number of networks; each other component has the same number, but at most 5. None: 15; 10 from 3,000 and 6 from
         20,000 training rows on; 4 for rows on disk.
     covariate_layers, time_layers : sequence of int, default (64, 64) and (32, 32)
-        Hidden widths of the covariate network, and of the network that reads its output and time.
+        Hidden widths of the covariate network, and of the network that combines its output with time.
     dropout : float, optional
         Dropout rate in the covariate network. None: 0.5, or 0.1 from 100,000 training rows on.
     frequencies : int, default 4
@@ -110,12 +110,12 @@ class SumoNet(_MonotoneNet):
     numeric_scaling : {"quantile", "standard"}
         Scale numeric columns to normal scores by their quantiles, or by mean and standard deviation.
     encoder : torch.nn.Module or callable, optional
-        Custom covariate network, or a function that makes one; it is replicated per member and maps a float tensor
-        (rows, ...) to (rows, width). It receives the preprocessed columns (categories as 0/1 columns), or unchanged
-        arrays with more than two dimensions (images, sequences).
+        Custom covariate network, or a function that returns one. Each member has its own copy, which maps a float
+        tensor (rows, ...) to (rows, width). Its input is the preprocessed columns (categories as 0/1 columns), or
+        unchanged arrays with more than two dimensions (images, sequences).
     time_origin : {"zero", "first"}
         Earliest possible event time: zero, or the smallest training time, up to which S(t) = 1. "first" is for studies
-        without early events by design (patients enrolled after three days, for example).
+        in which early events are impossible by design (for example, patients enrolled after three days).
     resolution : "auto", float or None
         Width of the cells to which times are rounded: 7 for times in days that were recorded in weeks. The likelihood
         of an event is then the probability of its cell (`sumosurv.outcome.Cells`), in ``fit``, ``score`` and
@@ -124,7 +124,7 @@ class SumoNet(_MonotoneNet):
     learning_rate, weight_decay : float, default 0.02 and 0.1
         Parameters of AdamW; the learning rate decreases to zero along a cosine.
     max_epochs : int, optional
-        Largest number of epochs. None:
+        Maximum number of epochs. None:
 
         ====================== ====================================================================================
         stacked networks       0.6 √rows, at most 45, but enough for 75 steps
@@ -133,10 +133,10 @@ class SumoNet(_MonotoneNet):
         rows on disk           2e7 / rows, at most 45
         ====================== ====================================================================================
     batch_size : int, "auto" or "full"
-        Rows per training step. "auto" is the power of two nearest to 4 √rows; "full" takes all rows.
+        Rows per training step. "auto" is the power of two nearest to 4 √rows; "full" uses all rows.
     patience : int, optional, default 20
-        Stop training a member if its validation likelihood has not improved for more than this many epochs; for
-        components other than "network", more than 10 if that is fewer. None trains all epochs.
+        Stop training a member if its validation likelihood has not improved for more than this many epochs (at most 10
+        for components other than "network"). None trains for all epochs.
     validation_fraction : float, default 0.2
         Fraction of the rows that each member holds out if ``validation_data`` is not passed to ``fit``; 0 for none.
     refit : bool, default False
@@ -144,9 +144,9 @@ class SumoNet(_MonotoneNet):
     device : str
         "auto" (CUDA if available), "cpu" or "cuda".
     n_jobs : int, optional
-        Number of processes on the CPU, each of which trains at least two of the networks; -1 for one per core. If there
-        are more processes than that, each other component has its own. The result does not depend on the number. None
-        trains in the calling process; the result may differ in the last digits, because batches are not padded.
+        Number of processes on the CPU, each of which trains at least two of the networks; -1 for one per core. If
+        enough processes remain, each other component has its own. The result does not depend on the number of
+        processes. None trains in the calling process; the last digits may differ, because batches are not padded.
         Processes are forked, so a single process is used on Windows and macOS, if torch finds a GPU, and for fits with
         a checkpoint or a custom encoder.
     random_state : int, RandomState or None
@@ -182,23 +182,22 @@ class SumoNet(_MonotoneNet):
     **Stacking.** The other components are simpler than the networks and have weight decay 1. "small_network" has
     covariate layers of 16, time layers of 16 and no periodic features. In "proportional_hazards" a covariate network
     gives the log risk, with a baseline hazard estimated from all training rows. In "lognormal" both parameters are
-    linear in x. All components are trained on the folds of one cross-validation, and all networks of a component stop
-    at the epoch that is best for all folds together. The weights of the components maximise the likelihood of held-out
-    rows under the mixture, with a prior, worth two rows, that favours equal weights. A component with a weight below
-    0.01 is dropped. With ``validation_data``, each network stops at its own best epoch, and the weights are chosen on
-    the validation rows. With a single component, each network holds out its own random rows and stops at its own best
-    epoch.
+    linear in x. All components are trained on the same cross-validation folds, and all networks of a component stop at
+    the epoch that is best for the folds combined. The weights of the components maximise the held-out likelihood of the
+    mixture, with a prior, worth two rows, that favours equal weights. A component with a weight below 0.01 is dropped.
+    With ``validation_data``, each network stops at its own best epoch, and the weights are chosen on the validation
+    rows. With a single component, each network holds out its own random rows and stops at its own best epoch.
 
-    For a wide table (more than 64 numeric inputs, and more than a quarter as many as rows), the networks use 64
-    principal components.
+    For a wide table (more than 64 numeric inputs, and more than one for every four rows), the networks use 64 principal
+    components.
 
-    **Beyond the last training time** T there are no data. Each network continues from its own hazard at T,
+    **Beyond the last training time** T, there are no data. Each network continues from its own hazard at T,
     :math:`λ(t|x) = λ(T|x) e^{g (t - T)}`, with a growth rate g ≥ 0 common to all subjects, estimated from the training
     rows after the networks are trained; the other components continue in the same way. During training, validation rows
     beyond T are scored with g = 0, so ``best_valid_`` may differ slightly from ``score`` on the same rows. If all
-    training rows are censored, the hazard beyond T is at least that of half an event in the whole follow-up. Life
-    expectancy and all quantiles are finite. Predictions beyond T (``last_time_``) are extrapolations;
-    ``predict_restricted_mean`` with a horizon up to T avoids them (see docs/tails.md).
+    training rows are censored, the hazard beyond T is at least half an event per total follow-up time. Life expectancy
+    and all quantiles are finite. Predictions beyond T (``last_time_``) are extrapolations; ``predict_restricted_mean``
+    with a horizon up to T avoids them (see docs/tails.md).
 
     Examples
     --------
@@ -323,7 +322,7 @@ class PaperSumoNet(_MonotoneNet):
         The function that maps weights to non-negative values.
     derivative : {"forward", "autograd", "chain", "difference"}
         How ∂h/∂t is computed. "forward" propagates the derivative through the layers: exact, and in one pass. The other
-        options are those compared in the paper.
+        options are the alternatives that the paper compares.
     time_layers, time_origin, resolution, n_members, ..., verbose
         The networks and their training, as in `SumoNet`.
 

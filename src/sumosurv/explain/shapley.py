@@ -132,7 +132,7 @@ def survshap(
         The subjects to explain.
     background : DataFrame or array
         Rows that represent the population, such as the training rows. From a larger table, ``n_background`` rows are
-        selected at equal steps of the predicted quantity.
+        selected at evenly spaced quantiles of the predicted quantity.
     quantity, times, cause
         As in `partial_dependence`.
     columns : mapping of names to columns, optional
@@ -301,7 +301,7 @@ def _is_exact(method: Method, n_players: int, n_permutations: int | None) -> boo
 
 
 def _background(predictor: QuantityPredictor, background: Rows, count: int, rng: np.random.Generator) -> Rows:
-    """Return the rows themselves, or ``count`` of them at equal steps of their predictions."""
+    """Return the rows themselves, or ``count`` of them at evenly spaced quantiles of their predictions."""
     if count < 1:
         raise ValueError(f"n_background must be at least 1; got {count}.")
     if len(background) <= count:
