@@ -11,8 +11,8 @@ only a time.
 
 Time to quality: processor seconds until networks have the best validation likelihood that the paper's network reaches.
 The peer is PaperSumoNet, one network in batches of 100, since the released code is not part of this repository; a step
-of the released code takes about as long (benchmarks/training.py). SumoNet has reached it when the mean over its
-networks has, which is never sooner than their mixture.
+of the released code takes longer, by a factor that benchmarks/training.py measures. SumoNet has reached it when the
+mean over its networks has, which is never sooner than their mixture.
 """
 
 import json
