@@ -713,12 +713,17 @@ def speed_claim(records):
     alone = next(r for r in on_cpu if (r["case"], r["networks"]) == ("population", 1))
     most = max((r for r in steps if r["case"] == "population"), key=lambda r: r["networks"])
     return prose(
-        f"Survival curves of the paper's network are predicted {cpu[0]:.0f} to {cpu[-1]:.0f} times as fast as by the "
-        f"code released with the paper on one CPU thread, and {device[0]:.0f} to {device[-1]:.0f} times as fast on an "
-        f"H200 if results stay on the device. Training is faster if networks are trained together: in a step of "
+        f"Survival curves of the paper's network are predicted {_from_to(cpu)} times as fast as by the code released "
+        f"with the paper on one CPU thread, and {_from_to(device)} times as fast on an H200 if results stay on the "
+        "device. Training is faster if networks are trained together: in a step of "
         f"{most['networks']:,} networks on an H200, each network takes 1/{most['released / ours']:,.0f} of the time "
         f"of the released code. A single network on one CPU thread trains {alone['released / ours']:.1f} times as fast."
     )
+
+
+def _from_to(values):
+    """The smallest and the largest of sorted values, once if they are rounded to the same."""
+    return " to ".join(dict.fromkeys(f"{value:.0f}" for value in (values[0], values[-1])))
 
 
 PAGES = (
