@@ -317,7 +317,8 @@ _ALL = frozenset({"entry", "intervals"})
 _ENTRY = frozenset({"entry"})
 
 _ROWS = (
-    Score("log_likelihood", log_likelihood, True, True, "by Lemma 1, the expected loss is a KL divergence",
+    Score("log_likelihood", log_likelihood, True, True,
+          "by Lemma 1, the expected loss exceeds that of the truth by KL divergences",
           "d log f(z|x) + (1-d) log S(z|x)", "Rindt et al. 2022, Lemma 1", "n curve values", takes=_ALL,
           label="log-likelihood (nats per row)"),
     Score("concordance_td", concordance_td, True, False, "maximal if curves are ordered like the true hazards",
