@@ -130,14 +130,15 @@ class RecordedNetwork:
         return flat.view(*self.index.shape, *flat.shape[1:])
 
     def _rows(self, owner: nn.Module, features: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
-        """Return tensors that will hold features of the times of the rows, (K, b, ...), and events (K, b) as 0 or 1."""
-        y, shape = self.table.outcome, features(self.table.outcome.time[:1]).shape[1:]
+        """Return tensors that will hold features of the times of the rows, (K, c, b), and events (K, b) as 0 or 1."""
 
         def of_all(times: Tensor) -> Tensor:
-            return torch.cat([features(times).flatten(1), y.event[:, None]], dim=1)
+            return torch.cat([features(times).flatten(1), self.table.outcome.event[:, None]], dim=1)
 
-        rows = self._gathered(lambda: self.table.remembered((owner, "recorded"), of_all))
-        return rows[..., :-1].view(*self.index.shape, *shape), rows[..., -1]
+        rows = self._gathered(lambda: self.table.remembered((owner, "recorded"), of_all)).transpose(1, 2)
+        columns = torch.empty_like(rows, memory_format=torch.contiguous_format)
+        self._do(columns.copy_, rows)
+        return columns[:, :-1], columns[:, -1]
 
     def _linear(self, x: Tensor, layer: MemberLinear, factor: float = 1.0) -> tuple[Tensor, Callable[..., None]]:
         """Record (x W + b) · factor; the backward pass of x W + b writes the gradient of the last columns of x."""
@@ -229,7 +230,7 @@ class RecordedNetwork:
 
     def _proportional(self, network: ProportionalHazardsNetwork) -> Head:
         known, event = self._rows(network.baseline, lambda times: network.baseline_of(times)[:-1])
-        log_hazard, log_slope = known.unbind(2)
+        log_hazard, log_slope = known.unbind(1)
         start, log_power = network.baseline_of(self.table.outcome.time[:1])[-1:, :1], network.log_power.detach()
         log_risk, back = self._linear(self.embedding, network.head)
         if self.training:
@@ -251,10 +252,9 @@ class RecordedNetwork:
         return head
 
     def _monotone(self, network: MonotoneNetwork) -> Head:
-        rows, event = self._rows(network.mixed.features, network.features_of)
-        time = torch.empty_like(rows.permute(0, 3, 2, 1), memory_format=torch.contiguous_format)
-        self._do(time.copy_, rows.permute(0, 3, 2, 1))
-        curve, back = self._mixed(network, time)
+        features = network.mixed.features
+        known, event = self._rows(features, lambda times: network.features_of(times).transpose(1, 2))
+        curve, back = self._mixed(network, known.view(len(known), features.n_features, -1, known.shape[2]))
         if self.training:
             gradient = torch.zeros_like(curve)
             self._results = list(gradient.unbind(1))
@@ -262,13 +262,14 @@ class RecordedNetwork:
 
         def head() -> tuple[Tensor, Sequence[Tensor]]:
             h, *start, slope = curve.unbind(1)
-            seen = event > 0
-            slope = torch.where(seen, slope, 1.0)
+            censored = 1.0 - event  # products with zeros and ones are exact, and faster than a choice by row
+            slope = torch.maximum(slope, censored)
             log_start = functional.logsigmoid(-start[0]) if start else None
             log_survival, log_density = monotone_log_likelihood_terms(h, slope, log_start)
             by_h = torch.addcmul(event, torch.sigmoid(h), event + 1.0, value=-1.0)
             by_start = [torch.sigmoid(part) for part in start]
-            return torch.where(seen, log_density, log_survival), (by_h, *by_start, event / slope)
+            terms = torch.addcmul(log_survival * censored, log_density, event)
+            return terms, (by_h, *by_start, event / slope)
 
         return head
 
@@ -296,17 +297,14 @@ class RecordedNetwork:
             self._do(torch.bmm, a, weight, out=z.view(members, parts * n, -1))
             old = a.view(new.shape) if mixed.residual and layers and a.shape[2] == new.shape[3] else None
             tanh, rate = new[:, :times] if old is None else torch.empty_like(new[:, :times]), z[:, times]
-            slope = torch.empty_like(rate)
             self._do(torch.add, z[:, :times], bias, out=tanh)
             self._do(tanh.mul_, 2.0)
             self._do(_tanh_of_half, tanh, out=tanh)
-            self._do(torch.addcmul, _ONE, tanh[:, 0], tanh[:, 0], value=-1, out=slope)
-            if old is None:
-                self._do(torch.mul, slope, rate, out=new[:, times])
-            else:
+            self._do(aten.tanh_backward.grad_input, rate, tanh[:, 0], grad_input=new[:, times])
+            if old is not None:
                 self._do(torch.add, tanh, old[:, :times], out=new[:, :times])
-                self._do(torch.addcmul, old[:, times], slope, rate, out=new[:, times])
-            layers.append((a, tanh, slope, rate, weight, old is not None, back_of_weight))
+                self._do(new[:, times].add_, old[:, times])
+            layers.append((a, tanh, rate, weight, old is not None, back_of_weight))
             a = new.view(members, parts * n, -1)
         last, back_of_last = self._square(mixed.out_weight)
         out = self._new(parts, n)
@@ -327,17 +325,16 @@ class RecordedNetwork:
             self._undo(torch.mul, row.transpose(1, 2), last.transpose(1, 2), out=of_a)
             of_bias = [torch.empty_like(code), *(self._own[bias] for bias in mixed.biases)]
             for layer, own_bias in zip(layers[::-1], of_bias[::-1]):
-                before, tanh, slope, rate, weight, joins, back_of_weight = layer
+                before, tanh, rate, weight, joins, back_of_weight = layer
                 of_new = of_a.view(members, parts, n, -1)
-                of_z, of_first = self._scratch("of z", *of_new.shape), self._scratch("of first", *slope.shape)
+                of_z, of_first = self._scratch("of z", *of_new.shape), self._scratch("of first", *rate.shape)
                 of_weight = torch.empty_like(weight)
                 rows = of_z.view(members, parts * n, -1)
-                self._undo(torch.mul, of_new[:, times], slope, out=of_z[:, times])
                 self._undo(torch.mul, of_new[:, times], rate, out=of_first)
-                self._undo(of_first.mul_, tanh[:, 0])
-                self._undo(torch.sub, of_new[:, 0], of_first, alpha=2.0, out=of_first)
-                for j, of_tanh in enumerate((of_first, *of_new[:, 1:times].unbind(1))):
-                    self._undo(aten.tanh_backward.grad_input, of_tanh, tanh[:, j], grad_input=of_z[:, j])
+                self._undo(torch.addcmul, of_new[:, 0], of_first, tanh[:, 0], value=-2.0, out=of_first)
+                for j, of_tanh in enumerate((of_first, *of_new[:, 1:].unbind(1))):
+                    own = tanh[:, j % times]  # the last is the slope at the first time
+                    self._undo(aten.tanh_backward.grad_input, of_tanh, own, grad_input=of_z[:, j])
                 self._undo(torch.bmm, before.transpose(1, 2), rows, out=of_weight)
                 back_of_weight(of_weight)
                 if own_bias is of_bias[0]:
