@@ -113,6 +113,7 @@ def write_page(out: Path, data: Path, folder: Path, *, record: bool = True) -> N
     published = pd.read_parquet(data / "published_scores.parquet")
     own = read_results(out, OURS)
     about = json.loads(record_path(out, OURS).read_text(encoding="utf-8").splitlines()[0])
+    now = read_results(out, CURRENT)
     tables = {score: means_by_table(published, own, score) for score in SCORES}
     draw(tables, folder / "figures" / "neutral_ranks.png")
     results = {
@@ -120,6 +121,7 @@ def write_page(out: Path, data: Path, folder: Path, *, record: bool = True) -> N
         "folds": len(own),
         "mean_ranks": {score: ranks(means, score).mean().round(4).to_dict() for score, means in tables.items()},
         "p_values": {score: paired_tests(means).to_dict() for score, means in tables.items()},
+        "largest_p_of_current_default": {score: largest_p(published, now, score) for score in SCORES},
     }
     if record:
         save_record(make_record("neutral", about, results), out)
@@ -208,6 +210,11 @@ def text(published: pd.DataFrame, own: pd.DataFrame, about: dict, tables: dict[s
     return "\n".join(lines)
 
 
+def largest_p(published: pd.DataFrame, own: pd.DataFrame, score: str) -> float:
+    """The largest p-value of the tests of one of our methods against every learner."""
+    return float(paired_tests(means_by_table(published, own, score)).max())
+
+
 def _current(published: pd.DataFrame, own: pd.DataFrame, out: Path) -> list[str]:
     """The default as it has become since, beside the frozen one, on the folds of both."""
     now = read_results(out, CURRENT)
@@ -219,9 +226,8 @@ def _current(published: pd.DataFrame, own: pd.DataFrame, out: Path) -> list[str]
     then = own.set_index(key).loc[both.index].reset_index()
     body = []
     for name, results in ((OURS, then), (CURRENT, now)):
-        means = {score: means_by_table(published, results, score) for score in SCORES}
-        mean_ranks = [f"{ranks(means[s], s).mean()[OURS]:.2f}" for s in SCORES]
-        largest = [_p(paired_tests(means[s]).max()) for s in SCORES]
+        mean_ranks = [f"{ranks(means_by_table(published, results, s), s).mean()[OURS]:.2f}" for s in SCORES]
+        largest = [_p(largest_p(published, results, s)) for s in SCORES]
         body.append([name, *(cell for pair in zip(mean_ranks, largest) for cell in pair)])
     differences = []
     for score, name in SCORES.items():

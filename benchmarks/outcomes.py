@@ -189,7 +189,7 @@ def study(name, n, seed):
 
 
 TITLES = {
-    "late_entry": ("Delayed entry", "entry ignored"),
+    "late_entry": ("Left truncation", "entry ignored"),
     "visits": ("Interval censoring", "event at the visit that found it"),
     "causes": ("Competing risks", "other causes as censoring"),
     "changing": ("Time-varying covariate", "treated from the start"),
@@ -197,7 +197,7 @@ TITLES = {
 
 
 def draw(found, folder):
-    """One picture of all studies: truth, learned, naive."""
+    """One figure of all studies: true, fitted and naive curves."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -208,8 +208,8 @@ def draw(found, folder):
         title, treated = TITLES[figures["study"]]
         ax.plot(GRID, curves["naive"], color="#c0504d", lw=1.6, ls="--", label=treated)
         ax.plot(GRID, curves["truth"], color="0.1", lw=3.2, alpha=0.35, label="truth")
-        ax.plot(GRID, curves["learned"], color="#1f5fa8", lw=1.6, label="learned")
-        ax.set(title=f"{title}: {figures['gap']:.3f} nats from the truth", ylabel=label, ylim=(0, None))
+        ax.plot(GRID, curves["learned"], color="#1f5fa8", lw=1.6, label="fitted")
+        ax.set(title=title, ylabel=label, ylim=(0, None))
         ax.title.set_fontsize(10)
         ax.yaxis.label.set_fontsize(8)
         ax.grid(alpha=0.25)

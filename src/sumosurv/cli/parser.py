@@ -89,7 +89,7 @@ _CLUSTER: Options = (
     ("--ray-send-package", _SWITCH, "send this package to the workers"),
 )
 _METHOD: Options = (
-    ("data", _PATH, "table; every column that no option names is a covariate"),
+    ("data", _PATH, "table; all columns are covariates except the outcome and those in --id and --drop"),
     ("--out", _FILE | _REQUIRED, "model file to write"),
     ("--valid", _FILE, "table of validation rows; by default, a fifth of the rows is held out"),
     ("--id", _COLUMNS, "identifiers, which are not used as covariates"),

@@ -80,8 +80,9 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         """Fit to a table with a formula in the notation of R, such as ``"Surv(time, event) ~ age + C(stage)"``.
 
         The left-hand side is ``Surv(time, event)``, ``Surv(start, stop, event)`` or ``Surv(lower, upper,
-        type="interval")``, in which a missing limit means that the interval is unbounded on that side. With competing
-        risks, ``event`` is the number of the cause.
+        type="interval2")``, in which a missing limit means that the interval is unbounded on that side, as in R.
+        ``type="interval"`` means the same here, but not in R. With competing risks, ``event`` is the number of the
+        cause.
 
         ===================================== =============================================================
         right-hand side                       meaning

@@ -78,14 +78,14 @@ def _read_outcome(node: ast.expr, data: pd.DataFrame) -> tuple[Any, list[str]]:
     if len(parts) not in (2, 3) or kind not in ("right", "counting", "interval", "interval2"):
         raise ValueError(
             "The left-hand side of a formula must be Surv(time, event), Surv(start, stop, event) or "
-            f"Surv(lower, upper, type='interval'); got {ast.unparse(node)!r}."
+            f"Surv(lower, upper, type='interval2'); got {ast.unparse(node)!r}."
         )
     factors = [Factor(part) for part in parts]
     used = [name for factor in factors for name in factor.columns]
     check_names(used, data.columns)
     names = [factor.label for factor in factors]
     first, second, *third = (_read_part(factor, data) for factor in factors)
-    if kind.startswith("interval"):  # as R's interval2: missing limits are open ends
+    if kind.startswith("interval"):  # both as R's interval2: unbounded where a limit is missing
         low, high = (pd.Series(np.asarray(part, dtype=np.float64)) for part in (first, second))
         y = Surv.interval(low.fillna(0.0), high.fillna(np.inf), *third, lower_name=names[0], upper_name=names[1])
     elif not third:
