@@ -38,17 +38,17 @@ def export_onnx(model: SurvivalEstimator, path: str | Path, *, precision: Precis
     path : path
     precision : {"double", "single"}
         Precision of the networks. "double" agrees with the library up to rounding; "single" is half the size and
-        faster, with an error in S of about 1e-6.
+        faster, with an error in S of about 1e-7.
 
     Raises
     ------
     TypeError
-        If the curves of the method are step functions or solutions of an ODE.
+        If the method cannot be exported: see docs/export.md for the methods that can.
     """
     model = _check(model, path, precision)
     if find_spec("onnx") is None:
         raise ModuleNotFoundError(
-            "ONNX files are written with the package onnx; install sumosurv[export].", name="onnx"
+            "ONNX files are written with the package onnx: pip install 'sumosurv[export]'.", name="onnx"
         )
     from sumosurv.export.onnx_file import write_onnx
 

@@ -167,13 +167,14 @@ def _categories(columns: Preprocessor) -> tuple[Any, ...]:
 
 
 def check_exportable(model: SurvivalEstimator) -> None:
-    """Raise a TypeError if a fitted estimator has curves that cannot be written as a fixed sequence of operations."""
+    """Raise a TypeError if a fitted estimator cannot be written as a fixed sequence of operations."""
     parts: list[Any] = [part for part, _ in model._mixed()]
-    if not all(map(_has_exact_curves, parts)):
+    unsupported = [type(part).__name__ for part in parts if not _has_supported_networks(part)]
+    if unsupported:
         raise TypeError(
-            f"{type(model).__name__} cannot be exported, because its curves are step functions or "
-            "solutions of an ODE. SumoNet, WeibullNet, LogNormalNet, LogLogisticNet, GompertzNet and "
-            "mixtures of these can; for other models, save(path) writes a file for sumosurv."
+            f"{unsupported[0]} cannot be exported. SumoNet, PaperSumoNet, WeibullNet, LogNormalNet, "
+            "LogLogisticNet, GompertzNet and mixtures of these can; for other models, save(path) writes a file for "
+            "sumosurv."
         )
     if len({_categories(part.preprocessor_) for part in parts}) > 1:
         raise TypeError(
@@ -182,7 +183,7 @@ def check_exportable(model: SurvivalEstimator) -> None:
         )
 
 
-def _has_exact_curves(model: SurvivalEstimator) -> bool:
+def _has_supported_networks(model: SurvivalEstimator) -> bool:
     if not isinstance(model, NetworkEstimator):
         return False
     networks: list[Any] = [population.network for population in model.stack_.populations]
