@@ -37,26 +37,29 @@ def neutral():
     """The neutral benchmark in a paragraph, and its picture."""
     found = record("neutral")
     ranks_of = found["mean_ranks"]
-    ours = {score: f"{ranks['SumoNet']:.1f} of {len(ranks)}" for score, ranks in ranks_of.items()}
-    count = max(len(ranks) for ranks in ranks_of.values()) - 1
+    ours = {score: f"{ranks['SumoNet']:.1f}" for score, ranks in ranks_of.items()}
+    curves, methods = len(ranks_of["isbs"]), len(ranks_of["harrell_c"])
+    assert curves == len(ranks_of["isll"]) < methods
     assert all(min(ranks, key=ranks.get) == "SumoNet" for ranks in ranks_of.values())
     largest = max(max(values.values()) for values in found["p_values"].values())
     current = max(found["largest_p_of_current_default"].values())
     assert max(largest, current) < 0.05
     text = (
         f"On the [largest neutral comparison of survival models](docs/neutral.md) ({found['tables']} datasets, "
-        f"{found['folds']} published folds, {count} learners fitted and, if they have parameters to tune, "
-        f"tuned by the study's authors), the untuned default has the best mean rank on the integrated Brier score "
-        f"({ours['isbs']}), the integrated log-loss ({ours['isll']}) and Harrell's C ({ours['harrell_c']}). In paired "
-        "Wilcoxon tests, it is significantly better than each learner on every published score (largest Holm-corrected "
-        f"p: {largest:.4f}). These figures are those of the default frozen at commit "
-        f"{record('neutral', 'configuration')['commit']}, before it was first run on these folds; the largest p of the "
-        f"current default is {current:.4f}. {len(SEEN)} of the {found['tables']} datasets had been used during "
+        f"{found['folds']} published folds, {methods - 1} learners fitted and, if tunable, tuned by its authors), "
+        f"the untuned default has the best mean rank on the integrated Brier score ({ours['isbs']}) and the integrated "
+        f"log-loss ({ours['isll']}) among the {curves} methods that predict survival functions, and on "
+        f"Harrell's C ({ours['harrell_c']}) among all {methods}. In paired Wilcoxon tests, it is significantly better "
+        f"than each learner on every published score (largest Holm-corrected p: {largest:.4f}). These results are for "
+        "the default as frozen at commit "
+        f"{record('neutral', 'configuration')['commit']}, before it was first run on these folds; the current "
+        f"default's largest p is {current:.4f}. {len(SEEN)} of the {found['tables']} datasets had been used during "
         "development."
     )
     picture = "![Mean ranks of all learners on three scores](docs/figures/neutral_ranks.png)"
     # the Wilcoxon tests, which compare ours alone, can be significant inside Nemenyi's band, which is for all pairs
-    caption = "*Mean ranks, 1 is best. Shaded: within Nemenyi's critical difference for all pairs (5 %) of the best.*"
+    shaded = "within Nemenyi's critical difference (5 %; a test of all pairs) of the best rank"
+    caption = f"*Mean ranks, 1 is best. Shaded: {shaded}.*"
     return f"{textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)}\n\n{picture}\n\n{caption}"
 
 

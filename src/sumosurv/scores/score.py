@@ -311,14 +311,14 @@ def _word(time: float) -> str:
 # ------------------------------------------------------------------ the scores
 
 _BY_WEIGHT = "proper only if G(t|x) is known"
-_PSEUDO = "needs C independent of x"
+_PSEUDO = "needs censoring independent of x"
 _GRAF = "Graf et al. 1999"
 _ALL = frozenset({"entry", "intervals"})
 _ENTRY = frozenset({"entry"})
 
 _ROWS = (
     Score("log_likelihood", log_likelihood, True, True,
-          "by Lemma 1, the expected loss exceeds that of the truth by KL divergences",
+          "by Lemma 1, the truth has the highest expected score; the gap consists of KL divergences",
           "d log f(z|x) + (1-d) log S(z|x)", "Rindt et al. 2022, Lemma 1", "n curve values", takes=_ALL,
           label="log-likelihood (nats per row)"),
     Score("concordance_td", concordance_td, True, False, "maximal if curves are ordered like the true hazards",
@@ -333,10 +333,11 @@ _ROWS = (
           "as Harrell's C, pairs weighted by 1/G(zᵢ-)²", "Uno et al. 2011", "n log n, after n restricted means",
           by_subject=uno_c_terms, by_block="sample", given_x=False, label="Uno's C", chance=0.5),
     Score("cumulative_dynamic_auc", cumulative_dynamic_auc, True, False, "depends only on the order of the risks at t",
-          "P(F(t|xᵢ) > F(t|xⱼ) | zᵢ <= t < zⱼ) + ½ P(=), weighted by 1/G", "Uno et al. 2007; Blanche et al. 2013",
-          "n m curve values", by_subject=auc_terms, by_block=PartialAuc.of, times="single", label="AUC", chance=0.5),
+          "P(F(t|xᵢ) > F(t|xⱼ) | zᵢ <= t < zⱼ, dᵢ=1) + ½ P(=), weighted by 1/G",
+          "Uno et al. 2007; Blanche et al. 2013", "n m curve values", by_subject=auc_terms,
+          by_block=PartialAuc.of, times="single", label="AUC", chance=0.5),
     Score("integrated_auc", integrated_auc, True, False, "depends only on the order of the risks at each time",
-          "Σₖ AUC(tₖ) ΔF(tₖ) / Σₖ ΔF(tₖ)", "Lambert and Chevret 2016", "n m curve values",
+          "Σₖ AUC(tₖ) ΔF̂(tₖ) / Σₖ ΔF̂(tₖ)", "Lambert and Chevret 2016", "n m curve values",
           by_subject=auc_terms, by_block="sample", times="range", label="integrated AUC", chance=0.5),
     Score("brier", brier, False, False, _BY_WEIGHT,
           "S(t|x)² 1{z<=t, d=1} / G(z-) + (1-S(t|x))² 1{z>t} / G(t)", _GRAF, "n m curve values",
@@ -351,11 +352,11 @@ _ROWS = (
           "1/(t₂-t₁) ∫ BLL(t) dt", _GRAF, "n m curve values",
           by_subject=partial(loss_terms, "logarithmic"), times="range"),
     Score("scaled_brier", scaled_brier, True, False, _BY_WEIGHT,
-          "1 - Brier(t) / Brier(t) of the best constant", "Kattan and Gerds 2018", "n m curve values",
+          "1 - Brier(t) / Brier(t) of the best constant prediction", "Kattan and Gerds 2018", "n m curve values",
           by_subject=partial(loss_terms, "scaled"), times="single"),
     Score("integrated_scaled_brier", integrated_scaled_brier, True, False, _BY_WEIGHT,
-          "1 - ∫ Brier(t) dt / ∫ Brier(t) of the best constant dt", "Kattan and Gerds 2018", "n m curve values",
-          by_subject=partial(loss_terms, "scaled"), times="range"),
+          "1 - ∫ Brier(t) dt / ∫ Brier(t) of the best constant prediction dt", "Kattan and Gerds 2018",
+          "n m curve values", by_subject=partial(loss_terms, "scaled"), times="range"),
     Score("survival_crps", survival_crps, False, False, "rewards curves that fall to 0 beyond the censoring times",
           "∫₀^z F(t|x)² dt + d ∫_z^∞ S(t|x)² dt", "Avati et al. 2020",
           "one pass over tabulated curves, else about 1,000 n curve values"),
@@ -366,8 +367,8 @@ _ROWS = (
           "Σ_b (share of F(T|x) in bin b - 1/B)²", "Haider et al. 2020", "n curve values",
           by_subject=d_calibration_terms, takes=_ALL, label="D-calibration"),
     Score("group_calibration", group_calibration, False, False,
-          "depends only on group means; needs C independent of x within groups",
-          "Σ_g (n_g/n) (mean F(t|x) - AJ_g(t))²", "D'Agostino and Nam 2003; Demler et al. 2015", "n curve values",
+          "depends only on group means; needs censoring independent of x within groups",
+          "Σ_g (n_g/n) (mean F(t|x) - F̂_g(t))²", "D'Agostino and Nam 2003; Demler et al. 2015", "n curve values",
           by_subject=group_calibration_terms, by_block="sample", times="single", times_option="time"),
     Score("calibration_intercept", calibration_intercept, False, False, "depends only on the mean risk; " + _PSEUDO,
           "α in cloglog F*(t|x) = α + cloglog F(t|x), by pseudo-observations", "van Geloven et al. 2022",
@@ -378,8 +379,8 @@ _ROWS = (
           "n curve values", by_subject=partial(calibration_line_terms, "slope"), by_block="sample", times="single",
           times_option="time", target=1.0),
     Score("mean_absolute_error", mean_absolute_error, False, False, "depends on one number per subject; " + _PSEUDO,
-          "Σ ωᵢ |eᵢ - median(x)| / Σ ωᵢ; eᵢ = zᵢ or a pseudo-observation", "Qi et al. 2023", "n medians",
-          by_subject=mean_absolute_error_terms, by_block="sample"),
+          "Σ ωᵢ |eᵢ - median(x)| / Σ ωᵢ; eᵢ = zᵢ and ωᵢ = 1, or, if censored, a pseudo-observation and ωᵢ = F̂(zᵢ)",
+          "Qi et al. 2023", "n medians", by_subject=mean_absolute_error_terms, by_block="sample"),
 )  # fmt: skip
 
 SCORES: Mapping[str, Score] = MappingProxyType({score.name: score for score in _ROWS})
