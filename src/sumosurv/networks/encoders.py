@@ -120,10 +120,11 @@ class Table:
         return len(self.outcome)
 
     def remembered(self, owner: object, compute: Callable[[Tensor], Tensor]) -> Tensor:
-        """Return ``compute(times of all rows)``, cached per owner until the times change."""
+        """Return ``compute(times of all rows)``, cached until the times change or another owner asks."""
         time = self.outcome.time
         version, found = self._remembered.get(owner, (-1, time))
         if version != time._version:
+            self._remembered.clear()  # before the next is made: each may be as large as the table
             version, found = time._version, compute(time)
             self._remembered[owner] = version, found
         return found

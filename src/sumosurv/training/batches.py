@@ -144,13 +144,12 @@ def _member_seeds(members: Sequence[Member], device: torch.device) -> Tensor:
 def shuffled(rows: Rows, seeds: Tensor, epoch: int) -> Rows:
     """Shuffle each member's rows by its seed and the epoch; padding comes last."""
     bits = random_bits(stream_key(seeds, _SHUFFLE, epoch), rows.index.shape[1]).to(torch.int64)
-    bits = torch.where(rows.present, bits, 1 << 31)
+    bits.masked_fill_(~rows.present, 1 << 31)
     if bits.is_cuda:
         order = torch.argsort(bits, dim=1, stable=True)
     else:  # NumPy sorts numbers several times as fast as it or torch finds their order
-        places = torch.arange(bits.shape[1])
-        both = np.sort(((bits << _PLACE_BITS) | places).numpy(), axis=1)
-        order = torch.from_numpy(both & ((1 << _PLACE_BITS) - 1))
+        bits.bitwise_left_shift_(_PLACE_BITS).bitwise_or_(torch.arange(bits.shape[1])).numpy().sort(axis=1)
+        order = bits.bitwise_and_((1 << _PLACE_BITS) - 1)
     return Rows(rows.index.gather(1, order), rows.present.gather(1, order))
 
 
