@@ -1,14 +1,18 @@
-"""Fills the tables of README.md from the records in results/.
+"""Fills the tables of README.md from the records in results/, and draws its first figure by running its first example.
 
     python benchmarks/readme.py
 
 What stands between ``<!-- begin NAME -->`` and ``<!-- end NAME -->`` is made here; all other text is written by hand.
 """
 
+import contextlib
 import json
+import re
+import tempfile
 import textwrap
 from pathlib import Path
 
+import matplotlib as mpl
 from _neutral_page import SEEN
 from page import filled, markdown
 
@@ -99,10 +103,18 @@ def speed():
     return markdown(("task", "compared with", "speed-up"), lines)
 
 
+def draw(text):
+    """Run the first example of a page, and keep the picture that it saves."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), mpl.rc_context({"savefig.dpi": 130}):
+        exec(re.search(r"```python\n(.*?)```", text, flags=re.DOTALL)[1], {})
+        (ROOT / "docs" / "figures" / "curves.png").write_bytes(Path("curves.png").read_bytes())
+
+
 def main():
-    """Write the tables."""
+    """Write the tables and the figure."""
     page = ROOT / "README.md"
     text = page.read_text(encoding="utf-8")
+    draw(text)
     for mark, body in (("neutral", neutral()), ("likelihoods", likelihoods()), ("speed", speed())):
         text = filled(text, mark, body)
     page.write_text(text, encoding="utf-8")

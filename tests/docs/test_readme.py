@@ -36,7 +36,6 @@ def test_python_block_runs(number, tmp_path, monkeypatch):
         assert (tmp_path / "curves.png").stat().st_size > 1000
 
 
-@pytest.mark.slow
 def test_the_quick_start_fits_well(tmp_path, monkeypatch):
     namespace = run(0, tmp_path, monkeypatch)
     assert namespace["model"].score(namespace["X_test"], namespace["y_test"]) > -3.72
