@@ -63,8 +63,8 @@ def test_times_that_change_in_place_are_looked_at_again(make):
     assert not torch.equal(expected, before)
 
 
-def test_what_is_remembered_is_computed_once():
-    rows, calls = batch(1), []
-    for _ in range(3):
-        rows.table.remembered("owner", lambda times: calls.append(1) or times + 1.0)
-    assert len(calls) == 1
+def test_what_is_remembered_is_computed_once_and_for_one_owner_at_a_time():
+    table, calls = batch(1).table, []
+    for owner in ("a", "a", "b", "b", "a"):
+        table.remembered(owner, lambda times: calls.append(1) or times + 1.0)
+    assert len(calls) == 3  # the features of a component are as large as the table; the next one needs others
