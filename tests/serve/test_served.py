@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 
 import numpy as np
@@ -203,6 +204,25 @@ def test_the_command_serves_at_this_machine_alone(tmp_path, monkeypatch, capsys)
     assert "choose another port" in told
     assert main(["serve", str(tmp_path / "m.sumo"), "--port", "99999"]) == 1
     assert "port must be between 0 and 65535; got 99999" in capsys.readouterr().err
+
+
+def test_small_answers_are_sent_at_once(monkeypatch):
+    uvicorn = pytest.importorskip("uvicorn", reason="uvicorn (extra serve) is not installed")
+    seen = []
+
+    async def connect(listening):
+        def accepted(reader, writer):
+            seen.append(writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        async with await asyncio.start_server(accepted, sock=listening):
+            reader, writer = await asyncio.open_connection(*listening.getsockname())
+            await asyncio.wait_for(reader.read(), 10)
+            writer.close()
+
+    monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: asyncio.run(connect(sockets[0])))
+    serve(model(), port=0)
+    assert seen == [1]  # Nagle's algorithm is off
 
 
 @pytest.mark.parametrize(

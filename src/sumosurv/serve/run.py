@@ -91,7 +91,8 @@ def serve(
     app = make_app(model, hosts=[literal, *hosts], **options)
     limits = options.get("limits") or Limits()
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as listening:
+    # with TCP by name, asyncio sends small answers at once; without, they wait 40 ms for an acknowledgement
+    with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind((host, port))
