@@ -130,6 +130,36 @@ def test_a_panel_that_most_rows_find_hard_is_cut_for_all():
     assert counts[:3] == [20 * 7, 20 * 8, 20 * 2 * 7]
 
 
+@pytest.mark.parametrize("precision", [0.0, 1e-8])
+def test_the_rules_of_many_rows_are_chosen_on_some_of_them(precision):
+    counts, n = [], 5_000
+    rate = torch.linspace(0.5, 3.0, n, dtype=torch.float64)
+    rate[[1, 2_001, 4_001]] = torch.tensor([300.0, 12.0, torch.nan], dtype=torch.float64)  # not among the pilot rows
+
+    def function(rows, u):
+        return torch.exp(-rate[rows, None] * u)
+
+    edges = torch.tensor([0.0, 0.7, 1.0], dtype=torch.float64)  # the first panel needs more nodes than the second
+    start, end = torch.zeros(n, dtype=torch.float64), torch.ones(n, dtype=torch.float64)
+    result = integrate_panels(counted(function, counts), start, end, edges, precision)
+    np.testing.assert_allclose(result, -torch.expm1(-rate) / rate, rtol=max(1e-9, 16 * precision))
+    assert sum(counts) / n < 14  # which all rows would need without a pilot
+
+
+def test_panels_of_many_rows_are_cut_until_a_rule_is_accurate_and_a_missing_row_changes_no_other():
+    counts, n = [], 5_000
+    rate = torch.linspace(80.0, 120.0, n, dtype=torch.float64)
+    rate[0] = torch.nan  # a pilot row
+
+    def function(rows, u):
+        return torch.exp(-rate[rows, None] * u)
+
+    start, end = torch.zeros(n, dtype=torch.float64), torch.ones(n, dtype=torch.float64)
+    result = integrate_panels(counted(function, counts), start, end, torch.tensor([0.0, 1.0]).double(), 0.0)
+    np.testing.assert_allclose(result, -torch.expm1(-rate) / rate, rtol=1e-9)
+    assert sum(counts) / n <= 150
+
+
 @pytest.mark.parametrize(("nodes", "degree"), [(1, 1), (3, 5), (7, 11), (15, 23)])
 def test_each_rule_is_exact_to_its_degree(nodes, degree):
     places, *weights = _patterson()

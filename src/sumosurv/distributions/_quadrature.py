@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.polynomial import legendre
 from torch import Tensor
 
 from sumosurv.grouped_sum import add_by_group
@@ -17,6 +19,11 @@ Function = Callable[[Tensor, Tensor], Tensor]  # rows (k,) and positions (k or 1
 _MANY = 0.25  # a panel that is inaccurate for a larger proportion of rows is refined for all rows
 _SHARED_CUTS = 5  # most times that a panel is halved for all rows
 _LEAST = 1e-6  # smallest error estimate of a rule, relative to the difference of the two coarser rules
+_PILOT = 128  # rows on which the rules of shared panels are chosen
+_MANY_ROWS = 4_096  # more rows than this are worth a pilot
+_SIZES = 3, 4, 5, 6, 7, 8, 10, 12  # numbers of nodes to choose from
+_DENSE = 31  # nodes that find the errors of these rules, which are exact for polynomials of twice their size
+_SAFETY = 10.0  # by which the largest error of the pilot rows is multiplied
 
 
 def integrate_panels(
@@ -33,7 +40,8 @@ def integrate_panels(
 
     Panels that most rows share are evaluated on one grid, which is refined while the error is too large for many rows;
     the remaining panels are halved row by row. For a function that is ``smooth`` between the edges, a few nodes suffice
-    for an error of 1e-9; a function with kinks at unknown positions is evaluated at more nodes.
+    for an error of 1e-9, and the grid of many rows is chosen on some of them; a function with kinks at unknown
+    positions is evaluated at more nodes.
     """
     rows = torch.arange(len(start), device=start.device)
     total = torch.zeros_like(start) if total is None else total
@@ -49,8 +57,11 @@ def integrate_panels(
     shared = whole.sum(0) > 0.5 * len(rows)  # panels of most rows
     pieces: list[_Panels] = []
     if bool(shared.any()):
-        ends = usual_lower[shared], usual_upper[shared]
-        pieces = rule.on_shared_panels(function, rows, *ends, whole[:, shared], goal)
+        ends, own = (usual_lower[shared], usual_upper[shared]), whole[:, shared]
+        if smooth and len(rows) > _MANY_ROWS and bool(own.all()):
+            pieces = [_by_pilot(function, rows, *ends, goal)]
+        else:
+            pieces = rule.on_shared_panels(function, rows, *ends, own, goal)
     rest = wanted & ~(whole & shared)
     if bool(rest.any()):
         who = rows[:, None].expand_as(lower)[rest]
@@ -156,6 +167,98 @@ class _Panels(NamedTuple):
     def join(cls, pieces: list[_Panels]) -> _Panels:
         """Return the panels of all pieces, flat."""
         return cls(*(torch.cat([part.reshape(-1) for part in parts]) for parts in zip(*pieces)))
+
+
+def _by_pilot(function: Function, rows: Tensor, a: Tensor, b: Tensor, goal: _Goal) -> _Panels:
+    """Integrate panels that all rows share by Gauss rules, which are chosen on some of the rows.
+
+    If the last Legendre coefficients of a row are no larger than those of the pilot rows, its error is estimated by
+    the largest error of the pilot rows; otherwise it is extrapolated from the decay of the coefficients.
+    """
+    pilot = rows[torch.linspace(0, len(rows) - 1, _PILOT, device=rows.device).long()]
+    a, b, rule, worst, usual = _choose_rules(function, pilot, a, b, goal)
+    order = rule.argsort(stable=True)
+    a, b, worst, usual = (part[order] for part in (a, b, worst, usual))
+    counts = torch.bincount(rule, minlength=len(_SIZES)).tolist()
+    middle, half = 0.5 * (a + b), 0.5 * (b - a)
+    own = [torch.split(part[:, None], counts) for part in (middle, half)]
+    rules = [tuple(part.to(a) for part in rule) for rule in _gauss_rules()]
+    places = [(m + h * nodes).ravel() for m, h, (nodes, *_) in zip(*own, rules)]
+    values = torch.split(function(rows, torch.cat(places)[None]), [len(part) for part in places], dim=1)
+    integrals, lasts, extrapolated = [], [], []
+    for part, k, n, (_, weights, coefficients) in zip(values, _SIZES, counts, rules):
+        at_nodes = part.reshape(len(rows), n, k)
+        integrals.append(at_nodes @ weights)
+        last, before = (at_nodes @ coefficients).abs().view(len(rows), n, 2, 2).sum(3).unbind(2)
+        decay = (last / before.clamp_min(torch.finfo(a.dtype).tiny)).clamp_max(1.0)
+        lasts.append(last)
+        extrapolated.append(_SAFETY * last * decay ** (k / 2 - 1))
+    integral, last, fallen = (half * torch.cat(parts, dim=1) for parts in (integrals, lasts, extrapolated))
+    size, shape = integral.abs(), integral.shape
+    error = torch.where(last <= usual * size, worst * size, fallen)
+    return _Panels(rows[:, None].expand(shape), a.expand(shape), b.expand(shape), integral, error)
+
+
+def _choose_rules(function: Function, rows: Tensor, a: Tensor, b: Tensor, goal: _Goal) -> tuple[Tensor, ...]:
+    """Give each panel the smallest Gauss rule that is accurate for all rows, or halve it.
+
+    Returns the ends of the panels, the places of their rules in `_SIZES`, and the largest error (times a safety factor)
+    and last Legendre coefficients, relative to the integral over the panel. Rows to whose whole integral a panel adds
+    little do not count for these.
+    """
+    nodes, weights, of_error, of_last = (part.to(a) for part in _dense_rule())
+    tiny = torch.finfo(a.dtype).tiny
+    found: list[tuple[Tensor, ...]] = []
+    size: Tensor | None = None
+    for cut in range(_SHARED_CUTS + 1):
+        middle, half = 0.5 * (a + b), 0.5 * (b - a)
+        places = middle[:, None] + half[:, None] * nodes
+        values = function(rows, places.reshape(1, -1)).reshape(len(rows), *places.shape)
+        size = (half * (values @ weights)).sum(1, keepdim=True).abs() if size is None else size
+        relative = (half[:, None] * values / size[..., None]).nan_to_num(0.0, 0.0, 0.0)
+        share = (relative @ weights).abs()
+        most = share.amax(0)[:, None]
+        inverse = torch.where(share >= 0.1 * most.T, 1.0 / share.clamp_min(tiny), 0.0)[..., None]
+        worst = _SAFETY * ((relative @ of_error).abs() * inverse).amax(0)
+        last = (torch.tensordot(relative, of_last, 1).abs().sum(3) * inverse).amax(0)
+        enough = worst * most <= goal.of_size + goal.of_panel * most
+        enough[:, -1] |= cut == _SHARED_CUTS
+        done, rule = enough.any(1), enough.int().argmax(1, keepdim=True)
+        parts = a, b, rule[:, 0], worst.gather(1, rule)[:, 0], last.gather(1, rule)[:, 0]
+        found.append(tuple(part[done] for part in parts))
+        if bool(done.all()):
+            break
+        a, b = torch.cat([a[~done], middle[~done]]), torch.cat([middle[~done], b[~done]])
+    return tuple(torch.cat(parts) for parts in zip(*found))
+
+
+@cache
+def _gauss_rules() -> list[tuple[Tensor, Tensor, Tensor]]:
+    """Return nodes and weights of Gauss rules on [-1, 1], and weights (k, 4) of the last Legendre coefficients."""
+    rules = []
+    for k in _SIZES:
+        nodes, weights = legendre.leggauss(k)
+        series = np.pad(legendre.legvander(nodes, k - 1), ((0, 0), (1, 0)))[:, :-5:-1]
+        rules.append((nodes, weights, weights[:, None] * series))
+    return [tuple(map(torch.from_numpy, rule)) for rule in rules]  # type: ignore[misc]
+
+
+@cache
+def _dense_rule() -> tuple[Tensor, ...]:
+    """Return a Gauss rule of many nodes, and weights of its values for the polynomial through these.
+
+    The weights give the error of each rule of `_gauss_rules`, (nodes, sizes), and the last two Legendre coefficients
+    from its nodes, (nodes, sizes, 2).
+    """
+    nodes, weights = legendre.leggauss(_DENSE)
+    to_series = (legendre.legvander(nodes, _DENSE - 1) * weights[:, None]).T * (np.arange(_DENSE) + 0.5)[:, None]
+    errors, lasts = [], []
+    for own_nodes, own_weights, coefficients in _gauss_rules():
+        interpolate = legendre.legvander(own_nodes.numpy(), _DENSE - 1) @ to_series
+        errors.append(own_weights.numpy() @ interpolate - weights)
+        lasts.append(coefficients.numpy().T[:2] @ interpolate)
+    found = nodes, weights, np.stack(errors, axis=1), np.moveaxis(np.array(lasts), 2, 0)
+    return tuple(torch.from_numpy(np.ascontiguousarray(part)) for part in found)
 
 
 class _Rule:

@@ -260,15 +260,17 @@ def _check_fields(text: IO[str], name: str, sep: str | None) -> int:
             )
         check_no_duplicates([column for column in header if column], name)
         line, n_rows = rows.line_num + 1, 0
+        width = len(header)
         for row in rows:
-            n_rows += not _is_blank(row)
-            if len(row) != len(header) and not _is_blank(row):
-                remedy = (
-                    "quote fields that hold the separator, and name the first column if it holds row names"
-                    if len(row) > len(header)
-                    else "a missing value is an empty field between two separators"
-                )
-                raise ValueError(f"Line {line} of {name} has {len(row)} fields and the header {len(header)}; {remedy}.")
+            if len(row) == width > 1 or not _is_blank(row):
+                n_rows += 1
+                if len(row) != width:
+                    remedy = (
+                        "quote fields that hold the separator, and name the first column if it holds row names"
+                        if len(row) > width
+                        else "a missing value is an empty field between two separators"
+                    )
+                    raise ValueError(f"Line {line} of {name} has {len(row)} fields and the header {width}; {remedy}.")
             line = rows.line_num + 1
         return n_rows
     except csv.Error as error:
