@@ -141,14 +141,14 @@ def text(published: pd.DataFrame, own: pd.DataFrame, about: dict, tables: dict[s
     lines = [
         "# The neutral benchmark",
         "",
-        f"On {own['table'].nunique()} tables and {len(own)} published folds, the untuned default `SumoNet()` has the",
+        f"On {own['table'].nunique()} datasets and {len(own)} published folds, the untuned default `SumoNet()` has the",
         f"best mean rank on {_listed(firsts)}. Its mean ranks are {said}. The authors of the study fitted the other",
         "learners, and tuned those that have tuning parameters. (ISBS: integrated Brier score; ISLL: integrated",
         "log-loss; C: Harrell's C.)",
         "",
         "![Mean ranks of all learners on three scores](figures/neutral_ranks.png)",
         "",
-        "*Mean ranks over the tables. Shaded: within Nemenyi's critical difference (5 %; a test of all pairs) of the",
+        "*Mean ranks over the datasets. Shaded: within Nemenyi's critical difference (5 %; a test of all pairs) of the",
         "best.*",
         "",
         "Burk et al., [*A Large-Scale Neutral Comparison Study of Survival Models on Low-Dimensional",
@@ -156,13 +156,13 @@ def text(published: pd.DataFrame, own: pd.DataFrame, about: dict, tables: dict[s
         "nested tuning, and publish the rows and the scores of every fold. They find no learner that is significantly",
         "better than Cox regression.",
         "",
-        "Paired Wilcoxon tests over the tables compare `SumoNet()` with each learner, with Holm's correction for the",
-        f"number of learners. The largest p-values are {p_values}. {len(SEEN)} of the tables had been used while the",
-        f"library was developed. On the {len(unseen['isbs'])} other tables the mean ranks are {on_unseen},",
+        "Paired Wilcoxon tests over the datasets compare `SumoNet()` with each learner, with Holm's correction for the",
+        f"number of learners. The largest p-values are {p_values}. Of the datasets, {len(SEEN)} had been used while the",
+        f"library was developed. On the other {len(unseen['isbs'])}, the mean ranks are {on_unseen},",
         f"and the largest p-values {p_unseen}.",
         "",
-        f"**Nothing was tuned to these folds.** The default was fixed at commit {about['commit']} before it was first",
-        "run on this benchmark.",
+        f"**The frozen default was not tuned to these folds.** It was fixed at commit {about['commit']} before it was",
+        "first run on this benchmark.",
         "",
         *_current(published, own, out),
         "## Paired tests",
@@ -188,13 +188,13 @@ def text(published: pd.DataFrame, own: pd.DataFrame, about: dict, tables: dict[s
         for s, part in found.items()
     )
     lines += [
-        "## Table by table",
+        "## Results by dataset",
         "",
-        f"`SumoNet()` is best on {wins} of {len(found['isbs'])} tables. Differences are in per cent of the best",
-        "published learner on the table, losses on ISBS first. ISBS and ISLL are better if lower, C if higher.",
+        f"`SumoNet()` is best on {wins} of {len(found['isbs'])} datasets. Each difference is in per cent of the best",
+        "published value of that score, losses on ISBS first. ISBS and ISLL are better if lower, C if higher.",
         "",
         markdown(
-            ["table", "ISBS", "best published learner", *(f"difference, {name}" for name in SCORES.values())],
+            ["dataset", "ISBS, SumoNet", "best published learner (ISBS)", *(f"difference, {name}" for name in SCORES.values())],
             [
                 [
                     f"{table}{' ᵈ' if table in SEEN else ''}",
@@ -227,7 +227,7 @@ def _current(published: pd.DataFrame, own: pd.DataFrame, out: Path) -> list[str]
     both = own.set_index(key).join(now.set_index(key), rsuffix=" now", how="inner")
     then = own.set_index(key).loc[both.index].reset_index()
     body = []
-    for name, results in ((OURS, then), (CURRENT, now)):
+    for name, results in (("frozen default", then), (CURRENT, now)):
         mean_ranks = [f"{ranks(means_by_table(published, results, s), s).mean()[OURS]:.2f}" for s in SCORES]
         largest = [_p(largest_p(published, results, s)) for s in SCORES]
         body.append([name, *(cell for pair in zip(mean_ranks, largest) for cell in pair)])
@@ -239,8 +239,9 @@ def _current(published: pd.DataFrame, own: pd.DataFrame, out: Path) -> list[str]
         "## The current default",
         "",
         f"The default has been made faster since. At commit {commit}, on {len(both)} folds of",
-        f"{both.index.get_level_values(0).nunique()} tables, its scores differ from those above by",
-        f"{', '.join(differences)}, means over the tables. Everything else on this page is the frozen result.",
+        f"{both.index.get_level_values(0).nunique()} datasets, its scores differ from those above by",
+        f"{', '.join(differences)}: means ± standard errors over datasets. All else on this page is for the frozen",
+        "default.",
         "",
         "Mean rank among the published learners, and the largest Holm-corrected p-value of the tests against them:",
         "",
@@ -264,14 +265,14 @@ def _peers(published: pd.DataFrame, out: Path) -> list[str]:
             theirs = published[published["learner_id"] == same[method]].set_index(key)["isbs"]
             difference = f"{(found['isbs'] - theirs).abs().median():.0e}"
         body.append([method, len(found), *means, difference])
-    header = ["method", "folds", *SCORES.values(), "difference from published ISBS, median"]
+    header = ["method", "folds", *SCORES.values(), "median absolute difference from published ISBS"]
     return [
         "## Our own runs of other methods",
         "",
-        "Default settings; inner folds choose the penalty of the elastic net. Means over the folds that were run,",
-        "with `SumoNet()` on the same folds in parentheses. The forest and boosting are those of scikit-survival.",
-        "The slower methods were run on a random sample of the folds; folds that did not end within the time limit",
-        "are missing.",
+        "Default settings; inner folds choose the penalty of penalised Cox. Means over the folds that were run,",
+        "with `SumoNet()` on the same folds in parentheses. Forest and boosting come from scikit-survival.",
+        "The slower methods were run on a random sample of the folds; folds that exceeded the time limit are",
+        "missing.",
         "",
         markdown(header, body),
         "",
@@ -283,15 +284,15 @@ def _protocol(own: pd.DataFrame, about: dict) -> list[str]:
     return [
         "## Protocol",
         "",
-        "- Folds: the published test rows of repeated three-fold cross-validation, 3 to 30 folds per table; all other",
-        "  rows of the table are training rows. `SumoNet(random_state=fold)` with no other statistical setting.",
+        "- Folds: the published test rows of repeated three-fold cross-validation, 3 to 30 folds per dataset; all other",
+        "  rows of the dataset are training rows. `SumoNet(random_state=fold)` with no other setting that affects the fit.",
         "- ISBS and ISLL as mlr3proba defines them: distinct test times up to the first at which more than 80 % of the",
         "  test rows are no longer at risk, weights from the Kaplan-Meier curve of the censoring times of the training",
-        "  rows. Learners tuned on ISBS are compared on ISBS and ISLL, learners tuned on C on C.",
+        "  rows. ISBS and ISLL are compared for learners tuned on ISBS, C for those tuned on C.",
         "- C: Harrell's concordance of the sum of the cumulative hazard over the training event times.",
-        "- The scores reproduce the published fold scores of Kaplan-Meier and Cox regression",
+        "- This code reproduces the published fold scores of Kaplan-Meier and Cox regression",
         "  (`tests/benchmarks/test_neutral.py`).",
-        f"- Median fit times per table range from {seconds.iloc[0]:.1f} s ({seconds.index[0]}) to",
+        f"- Median fit times per dataset range from {seconds.iloc[0]:.1f} s ({seconds.index[0]}) to",
         f"  {seconds.iloc[-1]:.0f} s ({seconds.index[-1]}); the median over all folds is",
         f"  {own['fit_seconds'].median():.1f} s. {about['machine']}, one thread per fit;",
         f"  torch {about['versions']['torch']}.",
