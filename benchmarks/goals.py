@@ -178,7 +178,7 @@ def main():
         print(found)
         keep(options, "jobs", {"earlier": commit}, found)
         return
-    repeats, rows = (1, 5_000) if options.quick else (2, 50_000)
+    repeats, rows = (1, 5_000) if options.quick else (3, 50_000)
     kept = {}
     if options.again:
         kept = json.loads((options.out / "performance_goals_cpu.json").read_text(encoding="utf-8"))["results"]

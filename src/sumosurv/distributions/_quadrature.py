@@ -181,22 +181,26 @@ def _by_pilot(function: Function, rows: Tensor, a: Tensor, b: Tensor, goal: _Goa
     a, b, worst, usual = (part[order] for part in (a, b, worst, usual))
     counts = torch.bincount(rule, minlength=len(_SIZES)).tolist()
     middle, half = 0.5 * (a + b), 0.5 * (b - a)
-    own = [torch.split(part[:, None], counts) for part in (middle, half)]
     rules = [tuple(part.to(a) for part in rule) for rule in _gauss_rules()]
-    places = [(m + h * nodes).ravel() for m, h, (nodes, *_) in zip(*own, rules)]
+    own = list(zip(*(torch.split(part, counts) for part in (middle, half, worst, usual))))
+    places = [(m[:, None] + h[:, None] * nodes).ravel() for (m, h, *_), (nodes, *_) in zip(own, rules)]
     values = torch.split(function(rows, torch.cat(places)[None]), [len(part) for part in places], dim=1)
-    integrals, lasts, extrapolated = [], [], []
-    for part, k, n, (_, weights, coefficients) in zip(values, _SIZES, counts, rules):
-        at_nodes = part.reshape(len(rows), n, k)
-        integrals.append(at_nodes @ weights)
-        last, before = (at_nodes @ coefficients).abs().view(len(rows), n, 2, 2).sum(3).unbind(2)
+    integrals, errors = [], []
+    for part, k, (_, h, worst_of_pilot, last_of_pilot), (_, weights, coefficients) in zip(values, _SIZES, own, rules):
+        at_nodes = part.reshape(len(rows), len(h), k)
+        integral = at_nodes @ weights
+        size, last = integral.abs(), (at_nodes @ coefficients[:, :2]).abs().sum(2)
+        error = worst_of_pilot * size
+        rougher = last > last_of_pilot * size
+        last, before = last[rougher], (at_nodes[rougher] @ coefficients[:, 2:]).abs().sum(1)
         decay = (last / before.clamp_min(torch.finfo(a.dtype).tiny)).clamp_max(1.0)
-        lasts.append(last)
-        extrapolated.append(_SAFETY * last * decay ** (k / 2 - 1))
-    integral, last, fallen = (half * torch.cat(parts, dim=1) for parts in (integrals, lasts, extrapolated))
-    size, shape = integral.abs(), integral.shape
-    error = torch.where(last <= usual * size, worst * size, fallen)
-    return _Panels(rows[:, None].expand(shape), a.expand(shape), b.expand(shape), integral, error)
+        error[rougher] = _SAFETY * last * decay ** (k / 2 - 1)
+        integrals.append(h * integral)
+        errors.append(h * error)
+    shape = len(rows), len(a)
+    return _Panels(
+        rows[:, None].expand(shape), a.expand(shape), b.expand(shape), torch.cat(integrals, 1), torch.cat(errors, 1)
+    )
 
 
 def _choose_rules(function: Function, rows: Tensor, a: Tensor, b: Tensor, goal: _Goal) -> tuple[Tensor, ...]:
