@@ -409,7 +409,7 @@ def test_layers_that_may_be_absent_are_not_padded(parts):
 
 def test_members_with_equal_settings_train_together():
     """Settings are compared by value, whichever objects hold them."""
-    jobs = [SimpleNamespace(settings=lambda given: DeepSurv(**given))]
+    jobs = [SimpleNamespace(settings=lambda given: DeepSurv(**given), is_recorded=lambda given: False)]
 
     def groups(*settings):
         members = [SimpleNamespace(job=0, parameters=given) for given in settings]
@@ -419,6 +419,18 @@ def test_members_with_equal_settings_train_together():
     assert groups({"covariate_layers": [4, 4]}, {"covariate_layers": (4, 4)}) == [2]
     encoder = object.__new__(type("Unhashable", (), {"__hash__": None}))
     assert groups({"encoder": encoder}, {"encoder": encoder}, {"encoder": None}) == [2, 1]
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_folds_train_apart_if_their_steps_can_be_recorded(data, recorded):
+    X, y = data.X[:40], data.y[:40]
+    if not recorded:
+        y = Surv.interval(0.9 * y["time"], np.where(y["event"], y["time"], np.inf))
+    jobs = [Job(SumoNet(device="cpu", components="networks"), X[i : i + 30], y[i : i + 30], None) for i in (0, 10)]
+    members = [SimpleNamespace(job=j, parameters={}) for j in (0, 1, 1)]
+    assert [len(own) for _, own in group_members(members, jobs, {})] == ([1, 2] if recorded else [3])
+    widths = {"covariate_layers": (64, 64), "time_layers": (32, 32)}
+    assert [len(own) for _, own in group_members(members, jobs, widths)] == [3]
 
 
 def test_the_digest_of_rows_changes_with_everything_that_a_search_reads(data):

@@ -19,6 +19,7 @@ from sumosurv.fitting.plan import FitPlan
 from sumosurv.fitting.prepared import Learned, PreparedRows, RowOptions
 from sumosurv.fitting.stack import FittedPopulation, FittedStack
 from sumosurv.networks import PopulationNetwork, Rows, Table, TrainingError
+from sumosurv.networks.recorded import can_record
 from sumosurv.networks.stacking import extract_members, stack_members, unstack_members
 from sumosurv.outcome import Outcome
 from sumosurv.scores import log_likelihood
@@ -48,7 +49,7 @@ class Job:
         self._settings: dict[Hashable, NetworkEstimator] = {}
         self._rows: dict[RowOptions, PreparedRows] = {}
         self._learned: dict[Hashable, Learned] = {}
-        self._shapes: dict[Hashable, Hashable] = {}
+        self._networks: dict[Hashable, tuple[Hashable, bool]] = {}
 
     def without_cache(self) -> Job:
         """A copy in which no rows have been read, to be sent to another process."""
@@ -95,11 +96,20 @@ class Job:
 
     def shapes(self, parameters: Parameters) -> Hashable:
         """The shapes of all tensors of a network with these settings."""
+        return self._network(parameters)[0]
+
+    def is_recorded(self, parameters: Parameters) -> bool:
+        """Whether networks with these settings train by recorded operations, if they are not padded."""
+        on_cpu = find_device(self.settings(parameters).device).type == "cpu"
+        return on_cpu and self._network(parameters)[1]
+
+    def _network(self, parameters: Parameters) -> tuple[Hashable, bool]:
         key = self.in_common(parameters)
-        if key not in self._shapes:
-            state = self.build(parameters, 0).state_dict()
-            self._shapes[key] = tuple((name, tuple(value.shape)) for name, value in state.items())
-        return self._shapes[key]
+        if key not in self._networks:
+            network = self.build(parameters, 0)
+            shapes = tuple((name, tuple(value.shape)) for name, value in network.state_dict().items())
+            self._networks[key] = shapes, can_record(network, self.rows(parameters).table, training=True)
+        return self._networks[key]
 
     def in_common(self, parameters: Parameters, without: Sequence[str] = ()) -> Hashable:
         """The settings, as a dictionary key, that members of one population have in common."""
@@ -132,20 +142,22 @@ Group = tuple[Widths, list[TrialMember]]
 
 # Seconds per training step, per weight (the optimiser), and per weight and row. Measured on one core of an EPYC and
 # on an H200; accurate enough to choose between two layouts.
-_SECONDS = {"cpu": (4e-4, 1.5e-9, 1e-10), "cuda": (8e-4, 5e-12, 1e-12)}
+_SECONDS = {"recorded": (4e-4, 1.5e-9, 1e-10), "cpu": (2e-3, 2.5e-9, 1.6e-10), "cuda": (8e-4, 5e-12, 1e-12)}
 
 
 def group_members(members: Sequence[TrialMember], jobs: Sequence[Job], widest: Widths) -> list[Group]:
     """Members that can train together, with the widths to which they are padded.
 
     ``widest`` are the widths of the largest networks of the space; if empty, only networks of equal shape train
-    together.
+    together. Jobs train apart if that lets their steps be recorded, which requires the same time features.
     """
     groups: dict[Hashable, Group] = {}
     for member in members:
-        settings = jobs[member.job].settings(member.parameters)
+        job = jobs[member.job]
+        settings = job.settings(member.parameters)
         widths = widest if _fits(settings, widest) else {}
-        groups.setdefault(_in_common(settings, widths), (widths, []))[1].append(member)
+        apart = member.job if not widths and job.is_recorded(member.parameters) else None
+        groups.setdefault((_in_common(settings, widths), apart), (widths, []))[1].append(member)
     return list(groups.values())
 
 
@@ -161,8 +173,10 @@ def _seconds(group: Group, jobs: Sequence[Job]) -> float:
     """Approximate seconds per epoch of a group."""
     widths, members = group
     job, first = jobs[members[0].job], members[0]
-    device = find_device(job.estimator.device).type
-    step, per_weight, per_product = _SECONDS.get(device, _SECONDS["cpu"])
+    kind = find_device(job.estimator.device).type
+    if not widths and job.is_recorded(first.parameters):
+        kind = "recorded"
+    step, per_weight, per_product = _SECONDS.get(kind, _SECONDS["cpu"])
     rows = len(first.train_rows)
     batch = min(rows, job.plan(first.parameters).schedule(rows).batch_size)
     shapes: Any = job.shapes({**first.parameters, **widths})
