@@ -157,8 +157,8 @@ def text(published: pd.DataFrame, own: pd.DataFrame, about: dict, tables: dict[s
         "better than Cox regression.",
         "",
         "Paired Wilcoxon tests over the datasets compare `SumoNet()` with each learner, with Holm's correction for the",
-        f"number of learners. The largest p-values are {p_values}. Of the datasets, {len(SEEN)} had been used while the",
-        f"library was developed. On the other {len(unseen['isbs'])}, the mean ranks are {on_unseen},",
+        f"number of learners. The largest p-values are {p_values}. Of the datasets, {len(SEEN)} had been used while",
+        f"the library was developed. On the other {len(unseen['isbs'])}, the mean ranks are {on_unseen},",
         f"and the largest p-values {p_unseen}.",
         "",
         f"**The frozen default was not tuned to these folds.** It was fixed at commit {about['commit']} before it was",
@@ -194,7 +194,12 @@ def text(published: pd.DataFrame, own: pd.DataFrame, about: dict, tables: dict[s
         "published value of that score, losses on ISBS first. ISBS and ISLL are better if lower, C if higher.",
         "",
         markdown(
-            ["dataset", "ISBS, SumoNet", "best published learner (ISBS)", *(f"difference, {name}" for name in SCORES.values())],
+            [
+                "dataset",
+                "ISBS, SumoNet",
+                "best published learner (ISBS)",
+                *(f"difference, {name}" for name in SCORES.values()),
+            ],
             [
                 [
                     f"{table}{' ᵈ' if table in SEEN else ''}",
@@ -284,8 +289,9 @@ def _protocol(own: pd.DataFrame, about: dict) -> list[str]:
     return [
         "## Protocol",
         "",
-        "- Folds: the published test rows of repeated three-fold cross-validation, 3 to 30 folds per dataset; all other",
-        "  rows of the dataset are training rows. `SumoNet(random_state=fold)` with no other setting that affects the fit.",
+        "- Folds: the published test rows of repeated three-fold cross-validation, 3 to 30 folds per dataset; all",
+        "  other rows of the dataset are training rows. `SumoNet(random_state=fold)`, without other settings that",
+        "  affect the fit.",
         "- ISBS and ISLL as mlr3proba defines them: distinct test times up to the first at which more than 80 % of the",
         "  test rows are no longer at risk, weights from the Kaplan-Meier curve of the censoring times of the training",
         "  rows. ISBS and ISLL are compared for learners tuned on ISBS, C for those tuned on C.",

@@ -12,11 +12,6 @@ import pandas as pd
 from page import markdown, prose
 
 FIGURES = {"ranks": "zoo_ranks.png", "tables": "zoo_tables.png"}
-PEARSON = (
-    "The p-values of D-calibration of methods without a recorded commit are those of Pearson's test, which hardly ever "
-    "rejects if rows are censored; the library now [corrects the test for "
-    "censoring](scores_evidence.md#calibration)."
-)
 NOTES = {
     "penalised Cox": "elastic net with l1_ratio 0.5; penalty by the partial likelihood of five inner folds",
     "SurvivalBoost": "hazardous",
@@ -43,8 +38,6 @@ def text(record: dict[str, Any], units: pd.DataFrame, drawn: dict[str, str]) -> 
         lines += [f"Results of `{first}` on {tables} real right-censored tables, {folds} folds each:", ""]
         lines += [f"- {line}" for line in summary.standing(units, first)]
     lines += ["", "## Mean scores", "", *_means(units)]
-    if any(not _commits(record, method) for method in methods):  # older than the correction
-        lines += ["", PEARSON]
     if partial:
         lines += ["", f"Not run on every table yet, and left out: {', '.join(partial)}."]
     if summary.DEFAULT not in methods:
@@ -52,7 +45,7 @@ def text(record: dict[str, Any], units: pd.DataFrame, drawn: dict[str, str]) -> 
     lines += ["", "| method | settings | commit |", "|---|---|---|"]
     for method in (*methods, *partial):
         note = f" ({NOTES[method]})" if method in NOTES else ""
-        made = ", ".join(_commits(record, method)) or "not recorded"
+        made = ", ".join(_commits(record, method))
         lines.append(f"| {method} | `{settings['methods'].get(method, 'not known any more')}`{note} | {made} |")
     lines += ["", "## Mean ranks", ""]
     lines += [
