@@ -220,3 +220,11 @@ def test_a_table_is_written_as_pandas_would(columns, plain, tmp_path, monkeypatc
     assert rows == ([0, 0] if plain else [5, 8])
     text = (tmp_path / "t.csv").read_text(encoding="utf-8")
     assert cells(text) == cells(by_pandas.getvalue())
+
+
+def test_lines_with_as_many_separators_as_the_header_may_still_be_parts_of_one_row(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text('x,y\n"1,2\n3",4\n')
+    table = read_table(path)
+    assert table["x"].tolist() == ["1,2\n3"]
+    assert table["y"].tolist() == [4]

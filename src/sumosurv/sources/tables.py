@@ -208,7 +208,10 @@ def _in_zip(path: Path) -> Iterator[IO[str]]:
 
 def _read_csv(open_text: Open, name: str, sep: str | None, decimal: str) -> pd.DataFrame:
     with open_text() as text:
-        n_rows = _check_fields(text, name, sep)
+        n_rows = _regular_rows(text, name, sep or ",")
+    if n_rows is None:
+        with open_text() as text:
+            n_rows = _check_fields(text, name, sep)
     try:
         with open_text() as text:
             # whole columns at a time: in pieces, a column of numbers with one typo would be numbers here and text there
@@ -236,6 +239,23 @@ def _without_row_names(frame: pd.DataFrame, name: str) -> pd.DataFrame:
     if unnamed:
         raise ValueError(f"Column {unnamed[0] + 1} of {name} has no heading; write one, or remove the column.")
     return frame
+
+
+def _regular_rows(text: IO[str], name: str, sep: str) -> int | None:
+    """The number of rows, if there are no quotes and every line has as many fields as the header; None otherwise.
+
+    It takes a third of the time of `_check_fields`, which says what is wrong with any other table.
+    """
+    header = text.readline()
+    fields, n_rows = header.count(sep), 0
+    if fields == 0 or '"' in header or "\0" in header:
+        return None
+    check_no_duplicates([column for column in header.rstrip("\n").split(sep) if column], name)
+    for line in text:
+        if line.count(sep) != fields or '"' in line or "\0" in line:
+            return None
+        n_rows += 1
+    return n_rows
 
 
 def _check_fields(text: IO[str], name: str, sep: str | None) -> int:
